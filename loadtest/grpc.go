@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/spf13/pflag"
+
 	"github.com/offpath-io/offpath/internal/flags"
 	"github.com/offpath-io/offpath/loadtest/httpload"
 )
@@ -15,28 +17,33 @@ type envoy struct {
 	channels   int
 }
 
-func addEnvoy(s *flags.Set, o *httpload.Options) *envoy {
-	e := &envoy{"loadtest", descriptor{{Key: "user", Value: "user-" + httpload.KeyMark}}, 1}
-	flags.Add(s, &o.GRPC, "grpc", "ADDRESS", "asks Envoy's rate limit service, like 127.0.0.1:8081, or tls://127.0.0.1:8081, instead of --url", flags.Text)
-	flags.Add(s, &e.domain, "domain", "NAME", "the domain to ask --grpc about", flags.Text)
-	flags.Add(s, &e.descriptor, "descriptor", "KEY=VALUE,…", "the descriptor to ask --grpc about, with {key} for the number of the key", readDescriptor)
-	flags.Add(s, &e.channels, "channels", "N", "how many connections share the requests of --grpc", flags.Int(1, 10_000))
-	return e
+func newEnvoy() *envoy {
+	return &envoy{"loadtest", descriptor{{Key: "user", Value: "user-" + httpload.KeyMark}}, 1}
 }
 
-// apply puts into the options what is given, and with --grpc the defaults too: without it each of these is a mistake,
-// which the options' check finds.
-func (e *envoy) apply(s *flags.Set, o *httpload.Options) {
-	if o.GRPC != "" && !s.Given("url") {
+func (e *envoy) add(s *pflag.FlagSet, o *httpload.Options) {
+	s.StringVar(&o.GRPC, "grpc", "", "`ADDRESS` of an Envoy rate limit service to ask instead of "+
+		"--url, such as 127.0.0.1:8081 or tls://127.0.0.1:8081")
+	s.StringVar(&e.domain, "domain", e.domain, "`NAME` of the domain to ask --grpc about")
+	flags.Add(s, &e.descriptor, "descriptor", "descriptor `KEY=VALUE,…` to ask --grpc about, "+
+		"with {key} for the number of the key", readDescriptor)
+	flags.Add(s, &e.channels, "channels", "`N` connections share the requests of --grpc",
+		flags.Int(1, 10_000))
+}
+
+// apply puts the given flags into the options, and with --grpc the defaults too: without it each of
+// these is a mistake, which the options' check finds.
+func (e *envoy) apply(given *pflag.FlagSet, o *httpload.Options) {
+	if o.GRPC != "" && !given.Changed("url") {
 		o.URL = ""
 	}
-	if o.GRPC != "" || s.Given("domain") {
+	if o.GRPC != "" || given.Changed("domain") {
 		o.Domain = e.domain
 	}
-	if o.GRPC != "" || s.Given("descriptor") {
+	if o.GRPC != "" || given.Changed("descriptor") {
 		o.Descriptor = e.descriptor
 	}
-	if o.GRPC != "" || s.Given("channels") {
+	if o.GRPC != "" || given.Changed("channels") {
 		o.Channels = e.channels
 	}
 }

@@ -4,10 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"strings"
 	"time"
 	"unicode"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/offpath-io/offpath/internal/flags"
 	"github.com/offpath-io/offpath/internal/natsconn"
@@ -18,22 +22,28 @@ import (
 	"github.com/offpath-io/offpath/loadtest/sim"
 )
 
-const runSummary = `Puts load on a live fleet: real checkers with connections of their own, NATS and aggregators, all in this
-process unless --nats and --redis name servers. Scenarios are built in (loadtest scenarios lists them; all runs
-them all) or YAML files. What a scenario says itself beats the defaults below; a flag that is given beats both.`
+const runSummary = `
+Puts load on a live fleet: real checkers with connections of their own, NATS and aggregators, all in
+this process unless --nats and --redis name servers. A scenario is built in ("loadtest scenarios"
+lists them; "all" runs them all) or a YAML file. What a scenario sets itself beats the defaults
+below; a flag that is given beats both.`
 
-// servers are the flags of a live fleet.
+// liveServers are the flags of a live fleet.
 type liveServers struct {
 	nats, redis string
 	natsIn      natsconn.Access
 	redisIn     redisconn.Access
 }
 
-func (l *liveServers) add(s *flags.Set) {
-	flags.Add(s, &l.nats, "nats", "URL", "NATS to use; without it, one within this process", flags.NATS)
-	flags.Add(s, &l.redis, "redis", "URL", "Redis to count in, or embedded for a private redis-server; without it, this process' memory", redisURL)
-	l.natsIn.AddFlags(s)
-	l.redisIn.AddFlags(s)
+func (l *liveServers) add(cmd *cobra.Command) {
+	flags.Topic(cmd, "Servers", func(s *pflag.FlagSet) {
+		flags.Add(s, &l.nats, "nats", "`URL` of a NATS server; without it, one in this process",
+			natsconn.URL)
+		flags.Add(s, &l.redis, "redis", "`URL|embedded` of the Redis to count in, or embedded for "+
+			"a private redis-server; without it, this process' memory", redisURL)
+	})
+	flags.Topic(cmd, "Access to NATS", l.natsIn.AddFlags)
+	flags.Topic(cmd, "Access to Redis", l.redisIn.AddFlags)
 }
 
 // check returns a usage error if the flags do not make sense together.
@@ -56,25 +66,26 @@ func redisURL(text string) (string, error) {
 	return redisconn.URL(text)
 }
 
-func runLive(ctx context.Context, c call) error {
+func newRun() *cobra.Command {
 	o := defaultSettings()
 	var l liveServers
-	var names []string
-	s := newFlags("run", runSummary)
-	s.Arguments(&names, "[SCENARIO…]")
-	o.add(s)
-	l.add(s)
-	if done, err := s.Parse(c.args, c.getenv, c.stdout); done || err != nil {
-		return err
+	cmd := &cobra.Command{
+		Use: "run [SCENARIO…]", Short: "put load on a live fleet (the default)", Long: runSummary,
+		Args: cobra.ArbitraryArgs,
+		RunE: func(cmd *cobra.Command, names []string) error {
+			if err := l.check(); err != nil {
+				return err
+			}
+			list, err := o.scenarios(names)
+			if err != nil {
+				return err
+			}
+			return runList(cmd, &o, list, l.run(cmd.ErrOrStderr(), &o))
+		},
 	}
-	if err := l.check(); err != nil {
-		return err
-	}
-	list, err := o.scenarios(names)
-	if err != nil {
-		return err
-	}
-	return runList(ctx, c, &o, list, l.run(c, &o))
+	o.add(cmd)
+	l.add(cmd)
+	return cmd
 }
 
 // runner runs one scenario.
@@ -87,12 +98,13 @@ type plan struct {
 }
 
 // run returns a runner on a live fleet.
-func (l *liveServers) run(c call, o *settings) plan {
-	log := slog.New(slog.NewTextHandler(c.stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
+func (l *liveServers) run(stderr io.Writer, o *settings) plan {
+	log := slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
 	run := func(ctx context.Context, sc *scenario.Scenario, progress func(done, all time.Duration)) (result.Run, error) {
 		return fleet.Run(ctx, sc, fleet.Options{
-			NATS: l.nats, NATSAccess: l.natsIn, Redis: l.redis, RedisAccess: l.redisIn, Delay: o.delay, Jitter: o.jitter, Seed: o.seed, Log: log, Progress: progress,
-			Acquire: o.acquire,
+			NATS: l.nats, NATSAccess: l.natsIn, Redis: l.redis, RedisAccess: l.redisIn,
+			Delay: o.delay, Jitter: o.jitter, Seed: o.seed, Acquire: o.acquire, Log: log,
+			Progress: progress,
 		})
 	}
 	return plan{run, sim.Options{Seed: o.seed, Delay: o.delay + sweepDelay, Jitter: o.jitter, Acquire: o.acquire}}
@@ -100,14 +112,15 @@ func (l *liveServers) run(c call, o *settings) plan {
 
 // runList runs scenarios one after the other, and reports on all that were run, whatever happens to
 // the next.
-func runList(ctx context.Context, c call, o *settings, list []scenario.Scenario, p plan) error {
+func runList(cmd *cobra.Command, o *settings, list []scenario.Scenario, p plan) error {
 	if err := o.output.check(); err != nil {
 		return err
 	}
+	ctx, stderr := cmd.Context(), cmd.ErrOrStderr()
 	var runs []result.Run
 	var failed error
 	for i := range list {
-		r, err := runOne(ctx, c, o, &list[i], p)
+		r, err := runOne(ctx, stderr, o, &list[i], p)
 		if err == nil || r.Hits > 0 {
 			runs = append(runs, r)
 		}
@@ -118,7 +131,8 @@ func runList(ctx context.Context, c call, o *settings, list []scenario.Scenario,
 			break
 		}
 	}
-	err := errors.Join(o.output.write(runs, c.stdout, c.stderr, o.set.Given("html")), failed)
+	err := errors.Join(o.output.write(runs, cmd.OutOrStdout(), stderr, o.set.Changed("html")),
+		failed)
 	for _, r := range runs {
 		if !r.Conservation.Holds {
 			err = errors.Join(err, errConserved)
@@ -131,14 +145,16 @@ func runList(ctx context.Context, c call, o *settings, list []scenario.Scenario,
 	return err
 }
 
-func runOne(ctx context.Context, c call, o *settings, sc *scenario.Scenario, p plan) (result.Run, error) {
-	bar := newBar(c.stderr, describe(sc))
+func runOne(
+	ctx context.Context, stderr io.Writer, o *settings, sc *scenario.Scenario, p plan,
+) (result.Run, error) {
+	bar := newBar(stderr, describe(sc))
 	r, err := p.run(ctx, sc, bar.at)
 	bar.end()
 	if err != nil || o.noSweep || ctx.Err() != nil {
 		return r, err
 	}
-	bar = newBar(c.stderr, printable(sc.Title())+": simulating other flush intervals")
+	bar = newBar(stderr, printable(sc.Title())+": simulating other flush intervals")
 	p.sweep.Progress = bar.at
 	r.Sweep, r.SweepSeconds = sweep(ctx, sc, p.sweep)
 	bar.end()

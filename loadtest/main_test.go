@@ -13,6 +13,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/spf13/cobra"
+
+	"github.com/offpath-io/offpath/internal/flags"
 	"github.com/offpath-io/offpath/internal/testing/daemontest"
 	"github.com/offpath-io/offpath/loadtest/result"
 	"github.com/offpath-io/offpath/loadtest/scenario"
@@ -33,7 +36,8 @@ func invokeIn(ctx context.Context, environment map[string]string, args ...string
 func TestUsage(t *testing.T) {
 	missing := filepath.Join(t.TempDir(), "none", "x.html")
 	for _, test := range []struct{ args, reason string }{
-		{"dance", `"dance": no such subcommand`},
+		{"dance",
+			`argument "dance": want one of the commands completion, http, peers, replay, run, scenarios, shapes, sim`},
 		{"run dance", `scenario "dance": want a file, all, or one of steady, surge`},
 		{"run ./dance.yaml", "no such file"},
 		{"run --limit 0", "--limit"},
@@ -49,7 +53,7 @@ func TestUsage(t *testing.T) {
 		{"run --html " + os.TempDir(), "is a directory"},
 		{"run mixed --limit 5", "a flag does not apply"},
 		{"run published-a --buckets 5", "a flag does not apply"},
-		{"sim --seed 2 replay x", "sim replay FILE"},
+		{"sim --seed 2 replay " + missing, "none"},
 		{"run --delay 2s", "--delay"},
 		{"run --nats http://x", "--nats"},
 		{"run --redis 127.0.0.1", "--redis: "},
@@ -87,9 +91,11 @@ func TestUsage(t *testing.T) {
 
 func TestHelp(t *testing.T) {
 	for args, want := range map[string]string{
-		"help": "sim [SCENARIO…|replay FILE]", "--help": "Usage: loadtest", "-h": "Usage: loadtest",
-		"run --help": "OFFPATH_LOADTEST_LIMIT; default 1000", "sim --help": "--partition", "sim replay --help": "--max-gap",
-		"replay --help": "--speed", "http --help": "--connections", "peers --help": "--bench", "shapes --help": "[FILE]", "scenarios --help": "built in", "scenarios": "published-b ",
+		"help": "\n  sim ", "--help": "Usage: loadtest", "-h": "Usage: loadtest",
+		"run --help": "[OFFPATH_LOADTEST_LIMIT] (default 1000)", "sim --help": "--partition",
+		"sim replay --help": "--max-gap", "replay --help": "--speed", "http --help": "--connections",
+		"peers --help": "--bench", "shapes --help": "[FILE]", "scenarios --help": "built in",
+		"scenarios": "published-b ",
 	} {
 		status, stdout, stderr := invoke(t.Context(), strings.Fields(args)...)
 		if status != 0 || stderr != "" || !strings.Contains(stdout, want) {
@@ -106,7 +112,8 @@ func TestDefaults(t *testing.T) {
 			"CHECKERS": "8", "AGGREGATORS": "2", "LIMIT": "1000", "WINDOW": "1s", "LOAD": "5", "FLUSH": "50ms", "KEYS": "1",
 			"DURATION": "20s", "SEED": "1", "DELAY": "0s", "JITTER": "0s",
 		} {
-			if want := "(OFFPATH_LOADTEST_" + name + "; default " + value + ")"; !strings.Contains(help, want) {
+			words := strings.Join(strings.Fields(help), " ") // whatever the width
+			if want := "[OFFPATH_LOADTEST_" + name + "] (default " + value + ")"; !strings.Contains(words, want) {
 				t.Errorf("%s: --help does not say %s", command, want)
 			}
 		}
@@ -268,7 +275,7 @@ func TestInterrupt(t *testing.T) {
 	steady, _ := scenario.Builtin("steady", settings)
 	surge, _ := scenario.Builtin("surge", settings)
 	o := defaultSettings()
-	live, simulated := (&liveServers{}).run(call{stderr: new(daemontest.Buffer)}, &o), (&network{}).run(&o)
+	live, simulated := (&liveServers{}).run(new(daemontest.Buffer), &o), (&network{}).run(&o)
 	for name, p := range map[string]plan{"live": live, "simulated": simulated} {
 		ctx, cancel := context.WithCancel(t.Context())
 		interrupted := plan{run: func(ctx context.Context, sc *scenario.Scenario, progress func(done, all time.Duration)) (result.Run, error) {
@@ -279,9 +286,9 @@ func TestInterrupt(t *testing.T) {
 				}
 			})
 		}}
-		out, errs, err := list(ctx, interrupted, append(steady, surge...)...)
-		if status(err, "run", errs) != 130 || !strings.Contains(errs.String(), "interrupted") {
-			t.Errorf("%s: error %v", name, err)
+		status, out, errs := list(ctx, interrupted, append(steady, surge...)...)
+		if status != 130 || !strings.Contains(errs, "interrupted") {
+			t.Errorf("%s: status %d, %s", name, status, errs)
 		}
 		f := read(t, []byte(out))
 		if r := f.Runs[0]; len(f.Runs) != 1 || r.Scenario != "steady" || !r.Interrupted || r.Hits != r.Admitted+r.Denied || !r.Conservation.Holds {
@@ -291,16 +298,21 @@ func TestInterrupt(t *testing.T) {
 }
 
 // list runs scenarios by a plan, without sweeps and pages, and returns the figures as JSON.
-func list(ctx context.Context, p plan, scenarios ...scenario.Scenario) (
-	stdout string, stderr *daemontest.Buffer, err error,
-) {
-	var out bytes.Buffer
-	stderr = new(daemontest.Buffer)
+func list(
+	ctx context.Context, p plan, scenarios ...scenario.Scenario,
+) (status int, stdout, stderr string) {
 	o := defaultSettings()
-	o.add(newFlags("run", ""))
-	o.json, o.html, o.noSweep = "-", "", true
-	err = runList(ctx, call{nil, nil, &out, stderr}, &o, scenarios, p)
-	return out.String(), stderr, err
+	cmd := &cobra.Command{Use: "run", RunE: func(cmd *cobra.Command, _ []string) error {
+		o.json, o.html, o.noSweep = "-", "", true
+		return runList(cmd, &o, scenarios, p)
+	}}
+	o.add(cmd)
+	var out bytes.Buffer
+	var errs daemontest.Buffer
+	getenv := func(string) string { return "" }
+	e := flags.Environment{Getenv: getenv, Stdout: &out, Stderr: &errs}
+	status = e.Run(ctx, cmd, []string{})
+	return status, out.String(), errs.String()
 }
 
 // TestLostHits: if a hit is lost or counted twice the command says so and fails.
@@ -311,9 +323,9 @@ func TestLostHits(t *testing.T) {
 		r.Conservation.Check()
 		return r, nil
 	}
-	out, errs, err := list(t.Context(), plan{run: lossy}, steady...)
-	if status(err, "run", errs) != 1 || !strings.Contains(errs.String(), "charged ≠") || read(t, []byte(out)).Runs[0].Conservation.Holds {
-		t.Errorf("error %v, printed %q and %q", err, out, errs)
+	status, out, errs := list(t.Context(), plan{run: lossy}, steady...)
+	if status != 1 || !strings.Contains(errs, "charged ≠") || read(t, []byte(out)).Runs[0].Conservation.Holds {
+		t.Errorf("status %d, printed %q and %q", status, out, errs)
 	}
 }
 

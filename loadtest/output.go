@@ -10,6 +10,8 @@ import (
 	"runtime"
 	"strings"
 
+	"github.com/spf13/pflag"
+
 	"github.com/offpath-io/offpath/internal/flags"
 	"github.com/offpath-io/offpath/internal/version"
 	"github.com/offpath-io/offpath/loadtest/report"
@@ -21,9 +23,10 @@ type output struct {
 	html, json string
 }
 
-func (o *output) add(s *flags.Set) {
-	flags.Add(s, &o.html, "html", "FILE", "where the page with charts goes; empty for none", flags.Text)
-	flags.Add(s, &o.json, "json", "FILE", "where all figures go, as JSON; - prints them instead of the table", flags.Text)
+func (o *output) add(s *pflag.FlagSet) {
+	s.StringVar(&o.html, "html", o.html, "`FILE` for the page with charts; empty for none")
+	s.StringVar(&o.json, "json", o.json,
+		"`FILE` for all figures as JSON; - prints them instead of the table")
 }
 
 // write writes the files, and then prints the table, so that nobody who stops reading keeps the files

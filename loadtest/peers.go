@@ -10,28 +10,46 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
 	"github.com/offpath-io/offpath/internal/flags"
 )
 
-const peersSummary = `Benchmarks one decision by offpath and by other limiters, in one run: in process, over a real Redis, and by doors. The others
-are in a module of their own, loadtest/peers, so this runs "go test" there: it needs the sources and redis-server.`
+const peersSummary = `
+Benchmarks one decision by offpath and by other limiters, in one run: in process, over a real Redis,
+and by network APIs. The others are in a module of their own, loadtest/peers, so this runs "go test"
+there: it needs the sources and redis-server.`
 
-func runPeers(ctx context.Context, c call) error {
+func newPeers() *cobra.Command {
 	pattern, cores, count := ".", "1,2", 1
-	s := newFlags("peers", peersSummary)
-	flags.Add(s, &pattern, "bench", "PATTERN", "which benchmarks, as go test has it: Decide, Network or Doors, and names with / between", flags.Text)
-	flags.Add(s, &cores, "cpu", "LIST", "numbers of cores", flags.Text)
-	flags.Add(s, &count, "count", "N", "how often each; medians want 5 or more, at about four minutes each", flags.Int(1, 1000))
-	if done, err := s.Parse(c.args, c.getenv, c.stdout); done || err != nil {
-		return err
+	cmd := &cobra.Command{
+		Use: "peers", Short: "benchmark one decision beside other limiters'", Long: peersSummary,
+		Args: flags.NoArguments,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return runPeers(cmd, pattern, cores, count)
+		},
 	}
+	flags.Topic(cmd, "Benchmarks", func(s *pflag.FlagSet) {
+		s.StringVar(&pattern, "bench", pattern, "`PATTERN` of benchmarks, as go test has it: "+
+			"Decide, Network or Doors, and names with / between")
+		s.StringVar(&cores, "cpu", cores, "`LIST` of numbers of cores")
+		flags.Add(s, &count, "count",
+			"run each `N` times, at about four minutes each; medians want 5 or more",
+			flags.Int(1, 1000))
+	})
+	return cmd
+}
+
+func runPeers(cmd *cobra.Command, pattern, cores string, count int) error {
+	ctx := cmd.Context()
 	dir, err := peersDir(ctx)
 	if err != nil {
 		return err
 	}
 	test := exec.CommandContext(ctx, "go", "test", "-run", "^$", "-bench", pattern, "-cpu", cores,
 		"-count", strconv.Itoa(count), "-timeout", "0", ".")
-	test.Dir, test.Stdout, test.Stderr = dir, c.stdout, c.stderr
+	test.Dir, test.Stdout, test.Stderr = dir, cmd.OutOrStdout(), cmd.ErrOrStderr()
 	test.Cancel = func() error { return test.Process.Signal(os.Interrupt) }
 	if err := test.Run(); err != nil {
 		if ctx.Err() != nil {

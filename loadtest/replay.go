@@ -1,13 +1,15 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"io"
 	"math"
 	"os"
 	"strings"
 	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/offpath-io/offpath/internal/flags"
 	"github.com/offpath-io/offpath/loadtest/accesslog"
@@ -17,15 +19,17 @@ import (
 	"github.com/offpath-io/offpath/pkg/window"
 )
 
-const replaySummary = `Replays an access log in Common or Combined Log Format, plain or gzipped: every line is a hit of its client's address,
-IPv6 ones by their first 64 bits.
-Stamps are whole seconds, so hits are spread within theirs by the seed. Without --limit it is done twice, with 10 and with 30.
-Silences longer than three windows are cut, by whole windows, which no count notices; --max-gap says otherwise.`
+const replaySummary = `
+Replays an access log in Common or Combined Log Format, plain or gzipped: every line is a hit of its
+client's address, IPv6 ones by their first 64 bits.
+
+Stamps are whole seconds, so hits are spread within theirs by the seed. Without --limit it is done
+twice, with 10 and with 30. Silences longer than three windows are cut, by whole windows, which
+changes no count; --max-gap says otherwise.`
 
 // replay are the flags of a replay. The others are those of every run.
 type replay struct {
 	settings
-	file       string
 	limit      int // 0: both of the defaults
 	window     time.Duration
 	buckets    int
@@ -47,19 +51,29 @@ func newReplay() *replay {
 		v4: identity.DefaultIPv4Prefix, v6: identity.DefaultIPv6Prefix}
 }
 
-func (r *replay) add(s *flags.Set) {
-	r.set = s
-	flags.Add(s, &r.limit, "limit", "N", "the limit of each address; 0 for 10, and then 30", flags.Int(0, int(window.MaxCount)))
-	flags.Add(s, &r.window, "window", "DURATION", "its window, in the log's time", flags.Duration(time.Millisecond, window.MaxLength))
-	flags.Add(s, &r.buckets, "buckets", "N", "into how many buckets the window is cut", flags.Int(1, window.MaxBuckets))
-	flags.Add(s, &r.speed, "speed", "X", "how many times faster than the log; 0 for what fits: 1 simulated, live what ends within a minute", flags.Float(0, 1e9))
-	flags.Add(s, &r.realWindow, "real-window", "", "keep the window as it is at a higher speed, instead of making it shorter", flags.Bool)
-	flags.Add(s, &r.maxGap, "max-gap", "DURATION", "cut longer silences to this; 0 keeps all; -1ns for three windows", flags.Duration(-1, scenario.MaxDuration))
-	flags.Add(s, &r.v4, "ipv4-prefix", "BITS", "how many first bits of an IPv4 address are one client", flags.Int(1, 32))
-	flags.Add(s, &r.v6, "ipv6-prefix", "BITS", "the same of an IPv6 address", flags.Int(1, 128))
-	flags.Add(s, &r.route, "route", "HOW", "which checker a line goes to: random, round_robin or hash (by address)", parseLogRoute)
-	flags.Add(s, &r.noSweep, "no-sweep", "", "leave out the simulations with other flush intervals", flags.Bool)
-	r.addFleet(s)
+func (r *replay) add(cmd *cobra.Command) {
+	flags.Topic(cmd, "Rule", func(s *pflag.FlagSet) {
+		flags.Add(s, &r.limit, "limit", "limit of `N` hits for each address; 0 for 10, and then 30",
+			flags.Int(0, int(window.MaxCount)))
+		flags.Add(s, &r.window, "window", "`DURATION` of the window, in the log's time",
+			flags.Duration(time.Millisecond, window.MaxLength))
+		flags.Add(s, &r.buckets, "buckets", "`N` buckets in the window",
+			flags.Int(1, window.MaxBuckets))
+	})
+	flags.Topic(cmd, "Log", func(s *pflag.FlagSet) {
+		flags.Add(s, &r.speed, "speed", "replay `X` times faster than the log; 0 for 1 when "+
+			"simulated, and live for what ends within a minute", flags.Float(0, 1e9))
+		s.BoolVar(&r.realWindow, "real-window", false,
+			"keep the window as it is at a higher speed, instead of making it shorter")
+		flags.Add(s, &r.maxGap, "max-gap", "cut longer silences to this `DURATION`; 0 keeps all; "+
+			"-1ns for three windows", flags.Duration(-1, scenario.MaxDuration))
+		flags.Add(s, &r.v4, "ipv4-prefix", "the first `BITS` of an IPv4 address are one client",
+			flags.Int(1, 32))
+		flags.Add(s, &r.v6, "ipv6-prefix", "the same `BITS` of an IPv6 address", flags.Int(1, 128))
+		flags.Add(s, &r.route, "route", "`HOW` lines are spread over checkers: random, "+
+			"round_robin or hash (by address)", parseLogRoute)
+	})
+	r.addFleet(cmd)
 }
 
 func parseLogRoute(text string) (scenario.Route, error) {
@@ -70,51 +84,57 @@ func parseLogRoute(text string) (scenario.Route, error) {
 	return route, nil
 }
 
-func replayLive(ctx context.Context, c call) error {
+func newReplayLive() *cobra.Command {
 	r := newReplay()
 	var l liveServers
-	s := newFlags("replay", replaySummary)
-	r.add(s)
-	l.add(s)
-	list, err := r.parse(s, c, liveLength)
-	if err == nil && list != nil {
-		err = l.check()
-	}
-	if list == nil || err != nil {
-		return err
-	}
-	return runList(ctx, c, &r.settings, list, l.run(c, &r.settings))
+	cmd := r.command("replay an access log, each client's address a key", liveLength,
+		func(cmd *cobra.Command, list []scenario.Scenario) error {
+			if err := l.check(); err != nil {
+				return err
+			}
+			return runList(cmd, &r.settings, list, l.run(cmd.ErrOrStderr(), &r.settings))
+		})
+	l.add(cmd)
+	return cmd
 }
 
-func replaySimulated(ctx context.Context, c call) error {
+func newReplaySimulated() *cobra.Command {
 	r := newReplay()
 	var n network
-	s := newFlags("sim replay", replaySummary)
-	r.add(s)
-	n.add(s)
-	list, err := r.parse(s, c, 0)
-	if list == nil || err != nil {
-		return err
-	}
-	return runList(ctx, c, &r.settings, list, n.run(&r.settings))
+	cmd := r.command("replay an access log in virtual time", 0,
+		func(cmd *cobra.Command, list []scenario.Scenario) error {
+			return runList(cmd, &r.settings, list, n.run(&r.settings))
+		})
+	n.add(cmd)
+	return cmd
 }
 
-// parse reads the flags and the log. The list is nil if there is nothing to do.
-func (r *replay) parse(s *flags.Set, c call, fit time.Duration) ([]scenario.Scenario, error) {
-	var files []string
-	s.Arguments(&files, "FILE")
-	if done, err := s.Parse(c.args, c.getenv, c.stdout); done || err != nil {
-		return nil, err
+// command returns a command that makes scenarios of a log, and runs them.
+func (r *replay) command(
+	short string, fit time.Duration, run func(*cobra.Command, []scenario.Scenario) error,
+) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "replay FILE", Short: short, Long: replaySummary,
+		Args: func(_ *cobra.Command, files []string) error {
+			if len(files) != 1 {
+				return flags.Usagef("%d files: want one access log", len(files))
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, files []string) error {
+			log, err := readLog(files[0], cmd.ErrOrStderr())
+			if err != nil {
+				return err
+			}
+			list, err := r.scenarios(log, fit)
+			if err != nil {
+				return err
+			}
+			return run(cmd, list)
+		},
 	}
-	if len(files) != 1 {
-		return nil, flags.Usagef("%d files: want one access log", len(files))
-	}
-	r.file = files[0]
-	log, err := readLog(r.file, c.stderr)
-	if err != nil {
-		return nil, err
-	}
-	return r.scenarios(log, fit)
+	r.add(cmd)
+	return cmd
 }
 
 func readLog(name string, stderr io.Writer) (accesslog.Log, error) {

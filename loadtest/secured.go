@@ -6,6 +6,8 @@ import (
 	"log/slog"
 	"strings"
 
+	"github.com/spf13/pflag"
+
 	"github.com/offpath-io/offpath/internal/flags"
 	"github.com/offpath-io/offpath/internal/tlsfiles"
 	"github.com/offpath-io/offpath/loadtest/httpload"
@@ -14,10 +16,11 @@ import (
 // secured are the files for a door that has TLS.
 type secured struct{ paths tlsfiles.Paths }
 
-func (d *secured) add(s *flags.Set) {
-	flags.Add(s, &d.paths.Authorities, "ca", "FILE", "certificates of the authorities that vouch for the door; without it, the system's (this, or --cert, makes --grpc TLS)", flags.Text)
-	flags.Add(s, &d.paths.Cert, "cert", "FILE", "certificate to show to the door", flags.Text)
-	flags.Add(s, &d.paths.Key, "key", "FILE", "its key", flags.Text)
+func (d *secured) add(s *pflag.FlagSet) {
+	s.StringVar(&d.paths.Authorities, "ca", "", "`FILE` with the certificates of the authorities "+
+		"to trust, in place of the system's; this, or --cert, makes --grpc TLS")
+	s.StringVar(&d.paths.Cert, "cert", "", "`FILE` with the certificate to show")
+	s.StringVar(&d.paths.Key, "key", "", "`FILE` with the key of that certificate")
 }
 
 // apply puts into the options how to speak TLS, if that is to be spoken.

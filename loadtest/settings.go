@@ -1,13 +1,16 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/offpath-io/offpath/internal/flags"
 	"github.com/offpath-io/offpath/loadtest/scenario"
@@ -17,7 +20,7 @@ import (
 
 // settings are the flags that run and sim share.
 type settings struct {
-	set *flags.Set
+	set *pflag.FlagSet // of the command
 
 	checkers, aggregators, buckets, keys int
 	limit, burst                         int
@@ -43,40 +46,68 @@ func defaultSettings() settings {
 	}
 }
 
-// add adds the flags.
-func (c *settings) add(s *flags.Set) {
-	c.set = s
-	c.addFleet(s)
-	flags.Add(s, &c.limit, "limit", "N", "the rule's limit", flags.Int(1, int(window.MaxCount)))
-	flags.Add(s, &c.window, "window", "DURATION", "the rule's window", flags.Duration(time.Millisecond, window.MaxLength))
-	flags.Add(s, &c.buckets, "buckets", "N", "into how many buckets the window is cut", flags.Int(1, window.MaxBuckets))
-	flags.Add(s, &c.algorithm, "algorithm", "WHICH", "how hits are counted: sliding_window, fixed_window, sliding_log, token_bucket or leaky_bucket", parseAlgorithm)
-	flags.Add(s, &c.burst, "burst", "N", "how many tokens a token bucket holds, or how many hits a leaky bucket; the limit if not given", flags.Int(1, int(window.MaxCount)))
-	flags.Add(s, &c.load, "load", "X", "how many times the limit is offered to each key (of zipf: to all together)", flags.Float(0, 1e6))
-	flags.Add(s, &c.keys, "keys", "N", "how many keys", flags.Int(1, scenario.MaxKeys))
-	flags.Add(s, &c.duration, "duration", "DURATION", "length of the measured part; the warm-up, two windows as a rule, comes before it",
-		flags.Duration(time.Millisecond, scenario.MaxDuration))
-	flags.Add(s, &c.noSweep, "no-sweep", "", "leave out the simulations with other flush intervals", flags.Bool)
+// add adds the flags to a command.
+func (c *settings) add(cmd *cobra.Command) {
+	flags.Topic(cmd, "Rule", c.addRule)
+	flags.Topic(cmd, "Traffic", c.addTraffic)
+	c.addFleet(cmd)
+}
+
+func (c *settings) addRule(s *pflag.FlagSet) {
+	flags.Add(s, &c.limit, "limit", "limit of `N` hits", flags.Int(1, int(window.MaxCount)))
+	flags.Add(s, &c.window, "window", "`DURATION` of the window",
+		flags.Duration(time.Millisecond, window.MaxLength))
+	flags.Add(s, &c.buckets, "buckets", "`N` buckets in the window",
+		flags.Int(1, window.MaxBuckets))
+	flags.Add(s, &c.algorithm, "algorithm", "`WHICH` algorithm counts hits: sliding_window, "+
+		"fixed_window, sliding_log, token_bucket or leaky_bucket",
+		flags.OneOf(rules.SlidingWindow, rules.FixedWindow, rules.SlidingLog, rules.TokenBucket,
+			rules.LeakyBucket))
+	flags.Add(s, &c.burst, "burst", "a token bucket holds `N` tokens, a leaky bucket N hits; by "+
+		"default as many as the limit", flags.Int(1, int(window.MaxCount)))
+}
+
+func (c *settings) addTraffic(s *pflag.FlagSet) {
+	flags.Add(s, &c.load, "load", "offer each key `X` times the limit (zipf: all together)",
+		flags.Float(0, 1e6))
+	flags.Add(s, &c.keys, "keys", "`N` keys", flags.Int(1, scenario.MaxKeys))
+	flags.Add(s, &c.duration, "duration", "`DURATION` of the measured part; the warm-up before it "+
+		"is two windows as a rule", flags.Duration(time.Millisecond, scenario.MaxDuration))
 }
 
 // addFleet adds the flags that are not about the traffic.
-func (c *settings) addFleet(s *flags.Set) {
-	flags.Add(s, &c.checkers, "checkers", "N", "how many checkers", flags.Int(1, scenario.MaxCheckers))
-	flags.Add(s, &c.aggregators, "aggregators", "N", "how many aggregators", flags.Int(1, scenario.MaxAggregators))
-	flags.Add(s, &c.flush, "flush", "DURATION", "the checkers' flush interval", flags.Duration(time.Millisecond, time.Minute))
-	flags.Add(s, &c.enforcement, "enforcement", "HOW", "how strictly the limits hold: async or strict", parseEnforcement)
-	flags.Add(s, &c.acquire, "acquire", "DURATION", "how long a hit under strict enforcement waits for a permit; 0 for not at all",
-		flags.Duration(0, time.Minute))
-	flags.Add(s, &c.timerOnly, "timer-only", "", "forbid flushes before the interval is over", flags.Bool)
-	flags.Add(s, &c.seed, "seed", "N", "decides everything that is left to chance", flags.Uint64)
-	flags.Add(s, &c.delay, "delay", "DURATION", "how long each message takes longer, each way", flags.Duration(0, time.Second))
-	flags.Add(s, &c.jitter, "jitter", "DURATION", "how much longer than that at the most", flags.Duration(0, time.Second))
-	c.output.add(s)
+func (c *settings) addFleet(cmd *cobra.Command) {
+	c.set = cmd.Flags()
+	flags.Topic(cmd, "Fleet", func(s *pflag.FlagSet) {
+		flags.Add(s, &c.checkers, "checkers", "`N` checkers", flags.Int(1, scenario.MaxCheckers))
+		flags.Add(s, &c.aggregators, "aggregators", "`N` aggregators",
+			flags.Int(1, scenario.MaxAggregators))
+		flags.Add(s, &c.flush, "flush", "`INTERVAL` between two flushes of a checker",
+			flags.Duration(time.Millisecond, time.Minute))
+		flags.Add(s, &c.enforcement, "enforcement",
+			"`HOW` strictly the limits hold: async or strict",
+			flags.OneOf(rules.Async, rules.Strict))
+		flags.Add(s, &c.acquire, "acquire", "longest `DURATION` that a hit under strict "+
+			"enforcement waits for a permit; 0 for no wait", flags.Duration(0, time.Minute))
+		s.BoolVar(&c.timerOnly, "timer-only", false, "forbid flushes before the interval is over")
+	})
+	flags.Topic(cmd, "Network and chance", func(s *pflag.FlagSet) {
+		s.Uint64Var(&c.seed, "seed", c.seed, "`N` decides everything that is left to chance")
+		flags.Add(s, &c.delay, "delay", "extra `DURATION` of each message, each way",
+			flags.Duration(0, time.Second))
+		flags.Add(s, &c.jitter, "jitter", "at most this `DURATION` on top of it, by chance",
+			flags.Duration(0, time.Second))
+	})
+	flags.Topic(cmd, "Output", func(s *pflag.FlagSet) {
+		c.output.add(s)
+		s.BoolVar(&c.noSweep, "no-sweep", false,
+			"leave out the simulations with other flush intervals")
+	})
 }
 
 // given returns a pointer to a flag's value if it was set.
 func given[T any](c *settings, name string, value T) *T {
-	if !c.set.Given(name) {
+	if !c.set.Changed(name) {
 		return nil
 	}
 	return &value
@@ -93,24 +124,6 @@ func (c *settings) forScenarios() scenario.Settings {
 		Keys: given(c, "keys", c.keys), Duration: given(c, "duration", c.duration),
 		Enforcement: given(c, "enforcement", c.enforcement),
 	}
-}
-
-func parseEnforcement(text string) (rules.Enforcement, error) {
-	for _, e := range []rules.Enforcement{rules.Async, rules.Strict} {
-		if text == e.String() {
-			return e, nil
-		}
-	}
-	return 0, fmt.Errorf("%q: want async or strict", text)
-}
-
-func parseAlgorithm(text string) (rules.Algorithm, error) {
-	for _, a := range []rules.Algorithm{rules.SlidingWindow, rules.FixedWindow, rules.SlidingLog, rules.TokenBucket, rules.LeakyBucket} {
-		if text == a.String() {
-			return a, nil
-		}
-	}
-	return 0, fmt.Errorf("%q: want sliding_window, fixed_window, sliding_log, token_bucket or leaky_bucket", text)
 }
 
 // scenarios returns the scenarios of these names or files; steady if there are none.
@@ -145,9 +158,6 @@ func (c *settings) scenario(name string) ([]scenario.Scenario, error) {
 	if ok {
 		return list, nil
 	}
-	if name == "replay" {
-		return nil, flags.Usagef(`replay: want "sim replay FILE" first, and then the flags`)
-	}
 	if !strings.ContainsAny(name, "./") {
 		return nil, flags.Usagef("scenario %q: want a file, all, or one of %s", name, strings.Join(scenario.Names(), ", "))
 	}
@@ -161,16 +171,17 @@ func (c *settings) scenario(name string) ([]scenario.Scenario, error) {
 	return []scenario.Scenario{sc}, nil
 }
 
-// listScenarios prints what is built in.
-func listScenarios(_ context.Context, c call) error {
-	s := newFlags("scenarios", "Lists the scenarios that are built in.")
-	if done, err := s.Parse(c.args, c.getenv, c.stdout); done || err != nil {
-		return err
+func newScenarios() *cobra.Command {
+	return &cobra.Command{
+		Use: "scenarios", Short: "list the scenarios that are built in", Args: flags.NoArguments,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			for _, name := range scenario.Names() {
+				line := fmt.Sprintf("%-12s %s\n", name, scenario.Describe(name))
+				if _, err := io.WriteString(cmd.OutOrStdout(), line); err != nil {
+					return err
+				}
+			}
+			return nil
+		},
 	}
-	for _, name := range scenario.Names() {
-		if _, err := fmt.Fprintf(c.stdout, "%-12s %s\n", name, scenario.Describe(name)); err != nil {
-			return err
-		}
-	}
-	return nil
 }

@@ -1,27 +1,32 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"io"
 	"os"
+
+	"github.com/spf13/cobra"
 
 	"github.com/offpath-io/offpath/internal/flags"
 	"github.com/offpath-io/offpath/loadtest/shapes"
 )
 
-const shapesSummary = `Draws what each algorithm lets through of the same hits, as SVG, to a file or to standard output.`
+func newShapes() *cobra.Command {
+	return &cobra.Command{
+		Use: "shapes [FILE]", Short: "draw what each algorithm lets through, as SVG",
+		Long: "Draws what each algorithm lets through of the same hits, as SVG, to FILE or to " +
+			"standard output.",
+		Args: func(_ *cobra.Command, files []string) error {
+			if len(files) > 1 {
+				return flags.Usagef("%d files: want one, or none", len(files))
+			}
+			return nil
+		},
+		RunE: drawShapes,
+	}
+}
 
-func drawShapes(_ context.Context, c call) error {
-	var files []string
-	s := newFlags("shapes", shapesSummary)
-	s.Arguments(&files, "[FILE]")
-	if done, err := s.Parse(c.args, c.getenv, c.stdout); done || err != nil {
-		return err
-	}
-	if len(files) > 1 {
-		return flags.Usagef("%d files: want one, or none", len(files))
-	}
+func drawShapes(cmd *cobra.Command, files []string) error {
 	all, err := shapes.All()
 	if err != nil {
 		return fmt.Errorf("draw shapes: %w", err)
@@ -30,6 +35,6 @@ func drawShapes(_ context.Context, c call) error {
 	if len(files) == 1 {
 		return os.WriteFile(files[0], []byte(picture), 0o644)
 	}
-	_, err = io.WriteString(c.stdout, picture)
+	_, err = io.WriteString(cmd.OutOrStdout(), picture)
 	return err
 }

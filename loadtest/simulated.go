@@ -8,41 +8,56 @@ import (
 	"strings"
 	"time"
 
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
 	"github.com/offpath-io/offpath/internal/flags"
 	"github.com/offpath-io/offpath/loadtest/result"
 	"github.com/offpath-io/offpath/loadtest/scenario"
 	"github.com/offpath-io/offpath/loadtest/sim"
 )
 
-const simSummary = `Simulates a fleet in virtual time: the same code for deciding, reporting, folding and counting, on a network and
-with clocks as bad as you like. The same seed gives the same figures. "sim replay FILE" replays an access log.`
+const simSummary = `
+Simulates a fleet in virtual time: the same code decides, reports and counts, on a network and with
+clocks as bad as you like. The same seed gives the same figures.`
 
 // network are the flags of a simulation alone.
 type network struct {
 	loss, repeat float64
-	partitions   []sim.Partition
+	partitions   partitions
 	skew         time.Duration
 	noForecast   bool
 	quietFor     time.Duration
 }
 
-func (n *network) add(s *flags.Set) {
-	flags.Add(s, &n.loss, "loss", "SHARE", "the share of messages that vanish, 0 to 1", flags.Float(0, 1))
-	flags.Add(s, &n.repeat, "repeat", "SHARE", "the share of messages that arrive twice, 0 to 1", flags.Float(0, 1))
-	flags.Add(s, &n.skew, "skew", "DURATION", "how far each checker's clock is off at the most, either way", flags.Duration(0, 24*time.Hour))
-	flags.Add(s, &n.noForecast, "no-forecast", "", "let checkers decide by what they are told alone", flags.Bool)
-	flags.Add(s, &n.quietFor, "quiet-for", "DURATION", "how long hits of keys far below their limit wait at the most; 0 for the checkers' default", flags.Duration(0, time.Hour))
-	var text string
-	flags.Add(s, &text, "partition", "N@FROM+FOR", "cut the first N checkers off, such as 2@5s+3s, from 5 s after the warm-up for 3 s; several with commas",
-		func(text string) (string, error) {
-			var err error
-			n.partitions, err = readPartitions(text)
-			return text, err
-		})
+func (n *network) add(cmd *cobra.Command) {
+	flags.Topic(cmd, "Network and chance", func(s *pflag.FlagSet) {
+		flags.Add(s, &n.loss, "loss", "`SHARE` of messages that vanish, 0 to 1", flags.Float(0, 1))
+		flags.Add(s, &n.repeat, "repeat", "`SHARE` of messages that arrive twice, 0 to 1",
+			flags.Float(0, 1))
+		flags.Add(s, &n.skew, "skew",
+			"each checker's clock is off by at most this `DURATION`, either way",
+			flags.Duration(0, 24*time.Hour))
+		flags.Add(s, &n.partitions, "partition", "cut checkers off: `N@FROM+FOR`, such as 2@5s+3s "+
+			"for the first 2 from 5 s after the warm-up for 3 s; several with commas between",
+			readPartitions)
+	})
+	flags.Topic(cmd, "Fleet", func(s *pflag.FlagSet) {
+		s.BoolVar(&n.noForecast, "no-forecast", false,
+			"let checkers decide only by what they are told")
+		flags.Add(s, &n.quietFor, "quiet-for", "longest `DURATION` until hits of keys far below "+
+			"their limit are reported; 0 for the checkers' default", flags.Duration(0, time.Hour))
+	})
 }
 
-func readPartitions(text string) ([]sim.Partition, error) {
-	var list []sim.Partition
+// partitions are as a flag has them.
+type partitions []sim.Partition
+
+// String returns "", the default.
+func (partitions) String() string { return "" }
+
+func readPartitions(text string) (partitions, error) {
+	var list partitions
 	for part := range strings.SplitSeq(text, ",") {
 		count, when, ok := strings.Cut(strings.TrimSpace(part), "@")
 		from, length, ok2 := strings.Cut(when, "+")
@@ -57,26 +72,24 @@ func readPartitions(text string) ([]sim.Partition, error) {
 	return list, nil
 }
 
-func runSimulated(ctx context.Context, c call) error {
-	if len(c.args) > 0 && c.args[0] == "replay" {
-		c.args = c.args[1:]
-		return replaySimulated(ctx, c)
-	}
+func newSim() *cobra.Command {
 	o := defaultSettings()
 	var n network
-	var names []string
-	s := newFlags("sim", simSummary)
-	s.Arguments(&names, "[SCENARIO…]")
-	o.add(s)
-	n.add(s)
-	if done, err := s.Parse(c.args, c.getenv, c.stdout); done || err != nil {
-		return err
+	cmd := &cobra.Command{
+		Use: "sim [SCENARIO…]", Long: simSummary, Args: cobra.ArbitraryArgs,
+		Short: "the same in virtual time: large fleets, bad networks, wrong clocks",
+		RunE: func(cmd *cobra.Command, names []string) error {
+			list, err := o.scenarios(names)
+			if err != nil {
+				return err
+			}
+			return runList(cmd, &o, list, n.run(&o))
+		},
 	}
-	list, err := o.scenarios(names)
-	if err != nil {
-		return err
-	}
-	return runList(ctx, c, &o, list, n.run(&o))
+	o.add(cmd)
+	n.add(cmd)
+	cmd.AddCommand(newReplaySimulated())
+	return cmd
 }
 
 // run returns a runner in virtual time.

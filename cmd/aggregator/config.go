@@ -1,10 +1,12 @@
 package main
 
 import (
-	"fmt"
-	"io"
+	"cmp"
 	"log/slog"
 	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/offpath-io/offpath/cmd/internal/daemon"
 	"github.com/offpath-io/offpath/cmd/internal/signing"
@@ -16,12 +18,12 @@ import (
 	"github.com/offpath-io/offpath/pkg/events"
 )
 
-const summary = `Adds what checkers report to Redis, each report once, and tells them the totals.
+const summary = `
+Adds the hits that checkers report to Redis, each report once, and sends back the totals.
 
-It starts whether or not NATS and Redis are up, and says what it is waiting for. Any number of
-aggregators share the work. "aggregator ledger --redis URL" prints what became of every hit; "aggregator rules
---help" lists the commands that read and write the fleet's rules, and "aggregator keygen" makes keys that sign rules and blocks. What the console at the admin port shows and does, so do
-"aggregator top", "fleet", "get KEY", "block KEY", "unblock KEY" and "reset KEY"; each has --help.`
+It starts whether or not NATS and Redis are up, and says what it waits for. Any number of
+aggregators share the work. Its commands print what became of every hit, read and write the fleet's
+rules, make keys that sign rules and blocks, and do what the console at the admin address does.`
 
 // config is what the flags say.
 type config struct {
@@ -52,52 +54,92 @@ type config struct {
 	origins                daemon.Origins // whose pages may read the metrics
 }
 
-func readConfig(args []string, getenv func(string) string, stdout io.Writer) (c config, done bool, err error) {
-	c = config{
+// newCommand returns the command, which hands its configuration to run.
+func newCommand(
+	getenv func(string) string, run func(cmd *cobra.Command, c config) error,
+) *cobra.Command {
+	c := config{
 		admin: "127.0.0.1:9091", namespace: defaultNamespace, gather: 2 * time.Millisecond,
 		rulesFrom: fromNATS, newKeys: 1_000_000,
 		maxCheckers: 10_000, maxWindow: events.MaxWindow, maxChunks: 100_000, maxRules: 100_000,
 	}
-	s := flags.New("aggregator", summary, version.Get().Line("aggregator"))
-	flags.Add(s, &c.nats, "nats", "URL", "NATS of the fleet; several servers of it with commas between", flags.NATS)
-	addRedis(s, &c.redis, &c.redisIn)
-	flags.Add(s, &c.admin, "admin", "ADDRESS", "where the console, /metrics, /healthz and /readyz are", flags.Address)
-	flags.Add(s, &c.tokenFile, "console-token-file", "FILE", "tokens of those who may block and reset keys at the console, one each line, NAME:TOKEN or TOKEN; without any it only shows",
-		flags.Text)
-	s.AddSecret(&c.tokens, "console-token", "such tokens themselves")
-	flags.Add(s, &c.consoleHosts, "console-host", "NAMES",
-		"names by which browsers ask for the console, with commas between, beside localhost and addresses", flags.Text)
-	flags.Add(s, &c.rulesFrom, "rules", "nats|files", "where the fleet's rules are: in its bucket, and then reports and statuses that say otherwise of one that is in there are not believed; or in files of the checkers, and then what they say is all that is known", readRulesFrom)
+	cmd := &cobra.Command{
+		Use: "aggregator", Long: summary, Version: version.Get().Line("aggregator"),
+		Args: flags.NoArguments,
+	}
+	flags.Topic(cmd, "Fleet", c.addFleetFlags)
+	flags.Topic(cmd, "Rules and blocks", c.addRulesFlags)
+	flags.Topic(cmd, "Console and metrics", c.addAdminFlags)
+	flags.Topic(cmd, "Limits", c.addLimitFlags)
+	flags.Topic(cmd, "Logs and traces", c.addLogFlags)
+	flags.Topic(cmd, "Access to NATS", c.access.AddFlags)
+	flags.Topic(cmd, "Access to Redis", c.redisIn.AddFlags)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		err := cmp.Or(required("nats", c.nats), checkRedis(c.redis, &c.redisIn),
+			c.access.Check(c.nats), c.adminTLS.Check("admin"))
+		if err != nil {
+			return err
+		}
+		return run(cmd, c)
+	}
+	cmd.AddCommand(newLedger(), newKeygen(), newRules(), newTop(), newFleet(), newGet(),
+		newBlock(getenv), newUnblock(getenv), newReset(getenv))
+	return cmd
+}
+
+func (c *config) addFleetFlags(s *pflag.FlagSet) {
+	natsconn.AddFleetFlags(s, &c.nats, &c.namespace)
+	addRedis(s, &c.redis)
+	flags.Add(s, &c.shards, "shards", "`N` shards, recorded in Redis at first use; 0 takes the "+
+		"recorded number, or a suitable one", flags.Int(0, events.MaxShards))
+	flags.Add(s, &c.gather, "gather",
+		"`DURATION` that a report waits for others to be applied with",
+		flags.Duration(10*time.Microsecond, time.Second))
+}
+
+func (c *config) addRulesFlags(s *pflag.FlagSet) {
+	flags.Add(s, &c.rulesFrom, "rules", "where the fleet's rules are: `nats|files`. With nats, "+
+		"reports that contradict the fleet's bucket about a rule in it are not believed; with "+
+		"files, what checkers say of their files is all that is known",
+		flags.OneOf(fromNATS, fromFiles))
 	c.rulesKeys.AddPublic(s, signing.Rules)
 	c.entriesKeys.AddPublic(s, signing.Entries)
 	c.entriesKeys.AddSigning(s, signing.Entries)
-	c.origins.AddFlags(s, "for /metrics")
-	addNamespace(s, &c.namespace)
-	flags.Add(s, &c.shards, "shards", "N", "number of shards, recorded in Redis at first use; 0 takes what is recorded, or what suits",
-		flags.Int(0, events.MaxShards))
-	flags.Add(s, &c.logLevel, "log-level", "LEVEL", "the least that is logged: debug, info, warn or error", flags.Level)
-	flags.Add(s, &c.newKeys, "new-keys", "N", "how many keys of one rule may be new in a shard within its window; hits of others are in no count",
-		flags.Int(1, 1_000_000_000))
-	flags.Add(s, &c.gather, "gather", "DURATION", "how long a report waits for others to be applied with",
-		flags.Duration(10*time.Microsecond, time.Second))
-	flags.Add(s, &c.maxCheckers, "max-checkers", "N", "most live checkers of one --name that are told apart; others make no fleet larger", flags.Int(1, 1<<16))
-	flags.Add(s, &c.maxWindow, "max-window", "DURATION", "longest window of a rule that is counted; reports with longer ones are refused",
-		flags.Duration(time.Millisecond, events.MaxWindow))
-	flags.Add(s, &c.maxRules, "max-rules", "N",
-		"most rules that checkers of one --name may have within a day; reports with others are refused",
-		flags.Int(1, 10_000_000))
-	flags.Add(s, &c.maxChunks, "max-settled-chunks", "N",
-		"how many times 8,192 receipts one --name may have a shard remember in a day, at 1 KB; others settle nothing",
-		flags.Int(1, 1_000_000_000))
-	c.access.AddFlags(s)
+}
+
+func (c *config) addAdminFlags(s *pflag.FlagSet) {
+	flags.Add(s, &c.admin, "admin", "`ADDRESS` of the console, /metrics, /healthz and /readyz",
+		flags.Address)
+	s.StringVar(&c.tokenFile, "console-token-file", "", "`FILE` with the tokens of the people who "+
+		"may block and reset keys at the console, NAME:TOKEN or TOKEN, one each line; without "+
+		"any it only shows")
+	flags.AddSecret(s, &c.tokens, "console-token", "such tokens themselves")
+	s.StringVar(&c.consoleHosts, "console-host", "", "`NAMES` that browsers may use for the "+
+		"console besides localhost and addresses, with commas between")
+	c.origins.AddFlags(s, "/metrics")
 	c.adminTLS.AddFlags(s, "admin")
-	flags.Add(s, &c.traceTo, "trace", "URL", "where OpenTelemetry traces of reports go, by OTLP over HTTP: http://127.0.0.1:4318; none if it is not given. Checkers say which are traced",
+}
+
+func (c *config) addLimitFlags(s *pflag.FlagSet) {
+	flags.Add(s, &c.newKeys, "new-keys", "at most `N` new keys of one rule in a shard within its "+
+		"window; hits of others are in no count", flags.Int(1, 1_000_000_000))
+	flags.Add(s, &c.maxCheckers, "max-checkers", "at most `N` live checkers of one --name are "+
+		"told apart; others make no fleet larger", flags.Int(1, 1<<16))
+	flags.Add(s, &c.maxWindow, "max-window", "longest window, a `DURATION`, of a rule that is "+
+		"counted; reports with longer ones are refused",
+		flags.Duration(time.Millisecond, events.MaxWindow))
+	flags.Add(s, &c.maxRules, "max-rules", "at most `N` rules within a day from the checkers of "+
+		"one --name; reports with others are refused", flags.Int(1, 10_000_000))
+	flags.Add(s, &c.maxChunks, "max-settled-chunks", "a shard remembers `N` times 8,192 receipts "+
+		"of one --name in a day, at 1 KB; others settle nothing", flags.Int(1, 1_000_000_000))
+}
+
+func (c *config) addLogFlags(s *pflag.FlagSet) {
+	flags.Add(s, &c.logLevel, "log-level", "the least `LEVEL` to log: debug, info, warn or error",
+		flags.OneOf(slog.LevelDebug, slog.LevelInfo, slog.LevelWarn, slog.LevelError))
+	flags.Add(s, &c.traceTo, "trace", "`URL` to send OpenTelemetry traces of reports to, by OTLP "+
+		"over HTTP, such as http://127.0.0.1:4318; checkers say which reports are traced",
 		tracing.ReadEndpoint)
-	done, err = s.Parse(args, getenv, stdout)
-	if err == nil && !done {
-		err = firstError(required("nats", c.nats), checkRedis(c.redis, &c.redisIn), c.access.Check(c.nats), c.adminTLS.Check("admin"))
-	}
-	return c, done, err
 }
 
 // What --rules takes.
@@ -106,41 +148,20 @@ const (
 	fromFiles = "files"
 )
 
-func readRulesFrom(text string) (string, error) {
-	if text != fromNATS && text != fromFiles {
-		return "", fmt.Errorf("%.40q: want %s or %s", text, fromNATS, fromFiles)
-	}
-	return text, nil
-}
-
 const defaultNamespace = "offpath"
 
-func addNamespace(s *flags.Set, p *string) {
-	flags.Add(s, p, "namespace", "NAME", "the fleet's name: fleets of different names share NATS and Redis", flags.Namespace)
-}
-
-func addRedis(s *flags.Set, url *string, access *redisconn.Access) {
-	flags.Add(s, url, "redis", "URL",
-		"redis:// or rediss://, which is TLS; several with commas between are a Cluster; ?master_name= asks Sentinels", redisconn.URL)
-	access.AddFlags(s)
+func addRedis(s *pflag.FlagSet, url *string) {
+	flags.Add(s, url, "redis", "`URL` of Redis: redis://, or rediss:// for TLS; several with "+
+		"commas between are a Cluster; ?master_name= asks Sentinels", redisconn.URL)
 }
 
 func checkRedis(url string, access *redisconn.Access) error {
-	return firstError(required("redis", url), access.Check(url))
+	return cmp.Or(required("redis", url), access.Check(url))
 }
 
 func required(name, value string) error {
 	if value == "" {
 		return flags.Usagef("--%s URL is needed", name)
-	}
-	return nil
-}
-
-func firstError(errs ...error) error {
-	for _, err := range errs {
-		if err != nil {
-			return err
-		}
 	}
 	return nil
 }

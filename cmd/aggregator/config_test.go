@@ -1,11 +1,14 @@
 package main
 
 import (
-	"io"
 	"log/slog"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/spf13/cobra"
+
+	"github.com/offpath-io/offpath/internal/flags"
 	"github.com/offpath-io/offpath/pkg/events"
 )
 
@@ -42,8 +45,15 @@ func TestEverySetting(t *testing.T) {
 		test.set(&want)
 		environment := map[string]string{"OFFPATH_NATS": "nats://n", "OFFPATH_REDIS": "redis://r"}
 		getenv := func(name string) string { return environment[name] }
-		if got, _, err := readConfig([]string{"--" + test.flag, test.value}, getenv, io.Discard); err != nil || got != want {
-			t.Errorf("--%s %s: %v\ngot  %+v\nwant %+v", test.flag, test.value, err, got, want)
+		var got config
+		cmd := newCommand(getenv, func(_ *cobra.Command, c config) error {
+			got = c
+			return nil
+		})
+		var stderr strings.Builder
+		e := flags.Environment{Prefix: "OFFPATH_", Getenv: getenv, Stdout: &stderr, Stderr: &stderr}
+		if status := e.Run(t.Context(), cmd, []string{"--" + test.flag, test.value}); status != 0 || got != want {
+			t.Errorf("--%s %s: %s\ngot  %+v\nwant %+v", test.flag, test.value, &stderr, got, want)
 		}
 	}
 }

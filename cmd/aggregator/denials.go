@@ -11,8 +11,8 @@ import (
 	"github.com/offpath-io/offpath/internal/status"
 )
 
-// denials makes the stream of the decision log when a checker wants to write to it and may not make it. A checker must not: the
-// settings of a stream can have the server publish to any subject.
+// denials makes the stream of the decision log when a checker wants to write to it and may not make
+// it. A checker must not: the settings of a stream can have the server publish to any subject.
 type denials struct {
 	make   func(ctx context.Context) error
 	log    *slog.Logger
@@ -20,7 +20,8 @@ type denials struct {
 }
 
 const (
-	// lookAgain is after how long it is seen to that the stream is still there, makeAgain after how long it is tried anew to make it.
+	// lookAgain is after how long it is seen to that the stream is still there, makeAgain after how
+	// long it is tried anew to make it.
 	lookAgain, makeAgain = 30 * time.Second, 2 * time.Second
 	// makeTimeout is how long that may take.
 	makeTimeout = 5 * time.Second

@@ -16,7 +16,8 @@ const excessFor = time.Minute
 var excessDesc = describe("over_limit_ratio",
 	"Largest count of any of the rule's keys beyond its limit in the last one to two minutes, as part of the limit. 0 if there was none.", "rule")
 
-// peaks tells Prometheus by how much rules were exceeded at most, lately. It has as many rules as there are labels.
+// peaks tells Prometheus by how much rules were exceeded at most, lately. It has as many rules as
+// there are labels.
 type peaks struct {
 	now func() time.Time
 

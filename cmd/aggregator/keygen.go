@@ -1,35 +1,45 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"io"
 	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
 
 	"github.com/offpath-io/offpath/internal/flags"
-	"github.com/offpath-io/offpath/internal/version"
 	"github.com/offpath-io/offpath/pkg/signature"
 )
 
-const keygenSummary = `Makes a key that signs rules or blocks. With FILE it writes the key there, for nobody else to
-read, and prints the public key, which checkers and aggregators get; there must be no such file yet. Without FILE it
-prints two lines, the key and the public key. Make one pair for rules, for operators, and another for blocks (entries),
-for operators and aggregators. They are nkeys of an account, so "nsc generate nkey --account" makes them, too.`
+const keygenSummary = `Makes a key that signs rules or blocks.
 
-// generateKey is the command "aggregator keygen".
-func generateKey(_ context.Context, args []string, getenv func(string) string, stdout, _ io.Writer) error {
-	var files []string
-	asJSON := false
-	s := flags.New("aggregator keygen", keygenSummary, version.Get().Line("aggregator"))
-	s.Arguments(&files, "[FILE]")
-	flags.Add(s, &asJSON, "json", "", "print JSON", flags.Bool)
-	done, err := s.Parse(args, getenv, stdout)
-	switch {
-	case err != nil || done:
-		return err
-	case len(files) > 1:
-		return flags.Usagef("want one FILE at most, and there are %d", len(files))
+With FILE it writes the key there, readable by nobody else, and prints the public key, which
+checkers and aggregators get; the file must not exist yet. Without FILE it prints two lines, the key
+and the public key. Make one pair for rules, for operators, and another for blocks (entries), for
+operators and aggregators. They are nkeys of an account, as "nsc generate nkey --account" makes
+them, too.`
+
+func newKeygen() *cobra.Command {
+	var out output
+	cmd := &cobra.Command{
+		Use: "keygen [FILE]", Short: "make a key that signs rules or blocks", Long: keygenSummary,
+		Args: func(_ *cobra.Command, files []string) error {
+			if len(files) > 1 {
+				return flags.Usagef("want one FILE at most, and there are %d", len(files))
+			}
+			return nil
+		},
 	}
+	flags.Topic(cmd, "Output", out.addFlags)
+	cmd.RunE = func(cmd *cobra.Command, files []string) error {
+		return out.generateKey(cmd.OutOrStdout(), strings.Join(files, ""))
+	}
+	return cmd
+}
+
+// generateKey makes a key, writes it to a file unless that is "", and prints the rest.
+func (o *output) generateKey(stdout io.Writer, file string) error {
 	key, err := signature.NewKey()
 	if err != nil {
 		return fmt.Errorf("make a key: %w", err)
@@ -41,20 +51,15 @@ func generateKey(_ context.Context, args []string, getenv func(string) string, s
 	made := struct {
 		Key    string `json:"key,omitempty"`
 		Public string `json:"public"`
-	}{seed, key.Public()}
-	if len(files) == 1 {
-		if err := writeNew(files[0], seed+"\n"); err != nil {
+	}{Public: key.Public()}
+	if file != "" {
+		if err := writeNew(file, seed+"\n"); err != nil {
 			return err
 		}
-		made.Key = ""
+		return o.print(stdout, made, made.Public+"\n")
 	}
-	if asJSON {
-		return printJSON(stdout, made)
-	}
-	if made.Key != "" {
-		made.Key += "\n"
-	}
-	return printText(stdout, made.Key+made.Public+"\n")
+	made.Key = seed
+	return o.print(stdout, made, seed+"\n"+made.Public+"\n")
 }
 
 // writeNew writes a secret to a file that is not there yet: a key that is lost cannot be made

@@ -22,8 +22,8 @@ const (
 	ledgerPollTimeout = 5 * time.Second
 )
 
-// ledgerGauge tells Prometheus what the store's ledger said when it was last read: the whole fleet's
-// hits, not this aggregator's. It is a gauge, since a store can lose its data.
+// ledgerGauge tells Prometheus what the store's ledger said when it was last read: the whole
+// fleet's hits, not this aggregator's. It is a gauge, since a store can lose its data.
 type ledgerGauge struct {
 	read func(context.Context) (storage.Ledger, error)
 	log  *slog.Logger
@@ -87,8 +87,8 @@ func (g *ledgerGauge) Collect(out chan<- prometheus.Metric) {
 	}
 }
 
-// byLabel sums the ledger by labels. It keeps the rows of rules that are gone, so labels are of those that have changed last, and of
-// these the largest; a gauge may move.
+// byLabel sums the ledger by labels. It keeps the rows of rules that are gone, so labels are of
+// those that have changed last, and of these the largest; a gauge may move.
 func (g *ledgerGauge) byLabel(ledger storage.Ledger) map[string]storage.RuleLedger {
 	own := g.labelled(ledger)
 	sums := make(map[string]storage.RuleLedger)

@@ -67,8 +67,8 @@ func (a *applies) register(registry *prometheus.Registry) {
 	registry.MustRegister(a.took, a.hits, a.over, a.peaks, a.blind, a.turned)
 }
 
-// observe is for aggregate.Options.OnApply. A fold that the store applied without saying so is not in
-// the hits; the ledger has it.
+// observe is for aggregate.Options.OnApply. A fold that the store applied without saying so is not
+// in the hits; the ledger has it.
 func (a *applies) observe(info aggregate.ApplyInfo) {
 	a.took.Observe(info.Took.Seconds())
 	if info.Err != nil || info.Repeated > 0 {
@@ -103,7 +103,8 @@ func (a *applies) unleased(rule string, keys int64) {
 	a.turned.WithLabelValues(a.labels.Of(rule)).Add(float64(keys))
 }
 
-// label returns the label of a rule that is at work, which is its own if there is one left. The lock is held.
+// label returns the label of a rule that is at work, which is its own if there is one left. The
+// lock is held.
 func (a *applies) label(rule string, hits int64) string {
 	now, busy := a.now(), []rulelabel.Activity{{Rule: rule, Count: hits}}
 	a.labels.Assign(busy)
@@ -119,7 +120,8 @@ func (a *applies) label(rule string, hits int64) string {
 	return label
 }
 
-// makeRoom takes the labels from rules that have not been at work for long, and their series away. The lock is held.
+// makeRoom takes the labels from rules that have not been at work for long, and their series away.
+// The lock is held.
 func (a *applies) makeRoom(now time.Time) {
 	for label, at := range a.used {
 		if now.Sub(at) < labelFor || label == rulelabel.Other { // which is everybody's

@@ -9,93 +9,80 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/offpath-io/offpath/cmd/internal/console"
 	"github.com/offpath-io/offpath/cmd/internal/signing"
 	"github.com/offpath-io/offpath/internal/blocks"
 	"github.com/offpath-io/offpath/internal/flags"
-	"github.com/offpath-io/offpath/internal/natsconn"
-	"github.com/offpath-io/offpath/internal/redact"
 	"github.com/offpath-io/offpath/internal/status"
-	"github.com/offpath-io/offpath/internal/version"
 )
 
-// operateFlags are those of the commands that do what the console does.
-type operateFlags struct {
-	nats, namespace string
-	access          natsconn.Access
-	rule            string
-	span            time.Duration
-	json            bool
-	arguments       []string
-	keys            signing.Keys // of blocks
+// operation is a command that does what the console does, with its flags.
+type operation struct {
+	fleetFlags
+	key, rule string
+	span      time.Duration
+	keys      signing.Keys // of blocks
 }
 
-func newOperateFlags(name, summary string) (*operateFlags, *flags.Set) {
-	f := &operateFlags{namespace: defaultNamespace, span: time.Hour}
-	s := flags.New("aggregator "+name, summary, version.Get().Line("aggregator"))
-	flags.Add(s, &f.nats, "nats", "URL", "NATS of the fleet; several servers of it with commas between", flags.NATS)
-	f.access.AddFlags(s)
-	addNamespace(s, &f.namespace)
-	flags.Add(s, &f.json, "json", "", "print JSON", flags.Bool)
-	return f, s
-}
+// act does what the command is for, and returns its result, as a value and as text.
+type act func(
+	ctx context.Context, conn *nats.Conn, stderr io.Writer,
+) (value any, text string, err error)
 
-// addKey lets a command be about a key.
-func (f *operateFlags) addKey(s *flags.Set, ruleUsage string) {
-	s.Arguments(&f.arguments, "KEY")
-	flags.Add(s, &f.rule, "rule", "NAME", ruleUsage, flags.Text)
-}
-
-// addKeys lets a command write blocks, which it does where no aggregator answers.
-func (f *operateFlags) addKeys(s *flags.Set) {
-	f.keys.AddPublic(s, signing.Entries)
-	f.keys.AddSigning(s, signing.Entries)
-}
-
-// parse reads the flags, and sees that there is one key if there should be.
-func (f *operateFlags) parse(s *flags.Set, args []string, getenv func(string) string, stdout io.Writer, keys int, ruleNeeded bool) (done bool, err error) {
-	done, err = s.Parse(args, getenv, stdout)
-	switch {
-	case err != nil || done:
-		return done, err
-	case len(f.arguments) != keys:
-		return false, flags.Usagef("want one KEY, and there are %d arguments (one that begins with - goes last, after --)", len(f.arguments))
-	case ruleNeeded && f.rule == "":
-		return false, flags.Usagef("--rule NAME is needed: the rule that the key is of")
-	}
-	return false, firstError(required("nats", f.nats), f.access.Check(f.nats))
-}
-
-// withConn connects, calls do, and disconnects.
-func (f *operateFlags) withConn(ctx context.Context, do func(ctx context.Context, conn *nats.Conn) error) error {
-	ctx, cancel := context.WithTimeout(ctx, 2*console.AskTimeout) // to ask, and to do it oneself
-	defer cancel()
-	ctx, forbid := context.WithCancelCause(ctx)
-	defer forbid(nil)
-	options, err := f.access.Options(nil)
-	if err != nil {
-		return err
-	}
-	conn, err := nats.Connect(f.nats, append(options, nats.Name("offpath-command"), nats.Timeout(console.AskTimeout/2),
-		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
-			if errors.Is(err, nats.ErrPermissionViolation) { // nothing is going to be answered
-				forbid(fmt.Errorf("%w: %w", errForbidden, err))
+func (o *operation) command(use, short, long string, do act) *cobra.Command {
+	cmd := &cobra.Command{Use: use, Short: short, Long: long, Args: flags.NoArguments}
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if err := o.check(); err != nil {
+			return err
+		}
+		return o.withConn(cmd.Context(), func(ctx context.Context, conn *nats.Conn) error {
+			value, text, err := do(ctx, conn, cmd.ErrOrStderr())
+			if err != nil {
+				return err
 			}
-		}))...)
-	if err != nil {
-		return fmt.Errorf("connect to %s: %w", redact.URLs(f.nats), err)
+			return o.print(cmd.OutOrStdout(), value, text)
+		})
 	}
-	defer conn.Close()
-	err = do(ctx, conn)
-	if cause := context.Cause(ctx); errors.Is(err, context.Canceled) && errors.Is(cause, errForbidden) {
-		return cause
-	}
-	return err
+	o.addFlags(cmd)
+	return cmd
 }
 
-// errForbidden says that the account that a command has is not for what it asks.
-var errForbidden = errors.New("NATS does not let this user do that")
+// takeKey has the command take a KEY of a rule.
+func (o *operation) takeKey(cmd *cobra.Command, ruleUsage string) *cobra.Command {
+	cmd.Args = func(_ *cobra.Command, args []string) error {
+		if len(args) != 1 {
+			return flags.Usagef("want one KEY, and there are %d arguments "+
+				"(one that begins with - goes last, after --)", len(args))
+		}
+		o.key = args[0]
+		return nil
+	}
+	flags.Topic(cmd, "Key", func(s *pflag.FlagSet) { s.StringVar(&o.rule, "rule", "", ruleUsage) })
+	return cmd
+}
+
+// change is takeKey for a command that changes something, which needs to know the rule.
+func (o *operation) change(cmd *cobra.Command) *cobra.Command {
+	cmd.PreRunE = func(*cobra.Command, []string) error {
+		if o.rule == "" {
+			return flags.Usagef("--rule NAME is needed: the rule that the key is of")
+		}
+		return nil
+	}
+	return o.takeKey(cmd, "`NAME` of the key's rule")
+}
+
+// sign has the command sign blocks, which it writes itself where no aggregator answers.
+func (o *operation) sign(cmd *cobra.Command) *cobra.Command {
+	flags.Topic(cmd, "Signatures", func(s *pflag.FlagSet) {
+		o.keys.AddPublic(s, signing.Entries)
+		o.keys.AddSigning(s, signing.Entries)
+	})
+	return cmd
+}
 
 // whoAsks is for the audit log.
 func whoAsks(getenv func(string) string) console.Who {
@@ -110,143 +97,117 @@ func whoAsks(getenv func(string) string) console.Who {
 	return who
 }
 
-const getKeySummary = `Prints what the fleet has counted of a key: how many hits are in the window, how many more fit, when there is room again, and whether
-it is blocked. Hits that checkers have not reported yet, of the last moments, are not in it. A key is as its rule makes it of a request's
-attributes, joined by |; where keys are hashed, it is the hash.`
+const getKeySummary = `
+Prints what the fleet has counted of a key: the hits in the window, how many more fit, when there is
+room again, and whether it is blocked. Hits of the last moments that checkers have not reported yet
+are missing. A key is what its rule makes of a request's attributes, joined by |; where keys are
+hashed, it is the hash.`
 
-// getKey is the command "aggregator get".
-func getKey(ctx context.Context, args []string, getenv func(string) string, stdout, _ io.Writer) error {
-	f, s := newOperateFlags("get", getKeySummary)
-	f.addKey(s, "the rule to look under; without it, all that know the key")
-	if done, err := f.parse(s, args, getenv, stdout, 1, false); err != nil || done {
-		return err
-	}
-	return f.withConn(ctx, func(ctx context.Context, conn *nats.Conn) error {
-		var found []console.KeyView
-		q := console.Question{Rule: f.rule, Key: status.Text(f.arguments[0])}
-		if err := console.Ask(ctx, conn, f.namespace, "get", q, &found); err != nil {
-			return err
-		}
-		if f.json {
-			return printJSON(stdout, found)
-		}
-		return printText(stdout, keysText(found))
-	})
+func newGet() *cobra.Command {
+	o := &operation{}
+	cmd := o.command("get KEY", "print what the fleet has counted of a key", getKeySummary,
+		func(ctx context.Context, conn *nats.Conn, _ io.Writer) (any, string, error) {
+			var found []console.KeyView
+			q := console.Question{Rule: o.rule, Key: status.Text(o.key)}
+			err := console.Ask(ctx, conn, o.namespace, "get", q, &found)
+			return found, keysText(found), err
+		})
+	return o.takeKey(cmd, "`NAME` of the rule to look under; without it, all that know the key")
 }
 
-const resetSummary = `Gives back all hits of a key that the fleet has counted, as if they had never been: the ledger has them as refunded. Checkers that deny the
-key hear of it at once. It is written to the audit log.`
+const resetSummary = `
+Gives back all hits of a key that the fleet has counted, as if they had never been: the ledger
+counts them as refunded. Checkers that deny the key learn of it at once. The audit log records it.`
 
-// resetKey is the command "aggregator reset".
-func resetKey(ctx context.Context, args []string, getenv func(string) string, stdout, stderr io.Writer) error {
-	f, s := newOperateFlags("reset", resetSummary)
-	f.addKey(s, "the rule that the key is of")
-	if done, err := f.parse(s, args, getenv, stdout, 1, true); err != nil || done {
-		return err
-	}
-	return f.withConn(ctx, func(ctx context.Context, conn *nats.Conn) error {
-		var after console.KeyView
-		err := console.Ask(ctx, conn, f.namespace, "reset", f.question(getenv), &after)
-		if err = unwritten(err, stderr); err != nil {
-			return err
-		}
-		if f.json {
-			return printJSON(stdout, after)
-		}
-		return printText(stdout, "reset:\n"+keysText([]console.KeyView{after}))
-	})
+func newReset(getenv func(string) string) *cobra.Command {
+	o := &operation{}
+	return o.change(o.command("reset KEY", "give back the hits of a key", resetSummary,
+		func(ctx context.Context, conn *nats.Conn, stderr io.Writer) (any, string, error) {
+			var after console.KeyView
+			err := console.Ask(ctx, conn, o.namespace, "reset", o.question(getenv), &after)
+			return after, "reset:\n" + keysText([]console.KeyView{after}), unwritten(err, stderr)
+		}))
 }
 
-const blockSummary = `Keeps a key out at every checker, for a time, whatever its count is: from a moment from now on, and also at checkers that start meanwhile. It needs
-JetStream, and works without an aggregator, too. It is written to the audit log.`
+const blockSummary = `
+Keeps a key out at every checker for a time, whatever its count is, within a moment and also at
+checkers that start meanwhile. It needs JetStream, and works without an aggregator, too. The audit
+log records it.`
 
-// blockKey is the command "aggregator block".
-func blockKey(ctx context.Context, args []string, getenv func(string) string, stdout, stderr io.Writer) error {
-	f, s := newOperateFlags("block", blockSummary)
-	f.addKey(s, "the rule that the key is of")
-	f.addKeys(s)
-	flags.Add(s, &f.span, "for", "DURATION", "how long, such as 10m or 24h", flags.Duration(time.Second, blocks.MaxSpan))
-	if done, err := f.parse(s, args, getenv, stdout, 1, true); err != nil || done {
-		return err
-	}
-	return f.withConn(ctx, func(ctx context.Context, conn *nats.Conn) error {
-		b := console.BlockView{Rule: f.rule, Key: status.Text(f.arguments[0]), Until: time.Now().Add(f.span)}
-		q := f.question(getenv)
-		q.Seconds = f.span.Seconds()
-		err := console.Ask(ctx, conn, f.namespace, "block", q, &b)
-		if errors.Is(err, console.ErrNobody) {
-			var o *console.Operator
-			if o, err = f.operator(conn); err == nil {
-				b, err = o.Block(ctx, q.Who, f.rule, f.arguments[0], f.span)
+func newBlock(getenv func(string) string) *cobra.Command {
+	o := &operation{span: time.Hour}
+	cmd := o.change(o.command("block KEY", "keep a key out for a time", blockSummary,
+		func(ctx context.Context, conn *nats.Conn, stderr io.Writer) (any, string, error) {
+			until := time.Now().Add(o.span)
+			b := console.BlockView{Rule: o.rule, Key: status.Text(o.key), Until: until}
+			q := o.question(getenv)
+			q.Seconds = o.span.Seconds()
+			err := console.Ask(ctx, conn, o.namespace, "block", q, &b)
+			if errors.Is(err, console.ErrNobody) {
+				var operator *console.Operator
+				if operator, err = o.operator(conn); err == nil {
+					b, err = operator.Block(ctx, q.Who, o.rule, o.key, o.span)
+				}
 			}
-		}
-		if err = unwritten(err, stderr); err != nil {
-			return err
-		}
-		if f.json {
-			return printJSON(stdout, b)
-		}
-		return printText(stdout, fmt.Sprintf("%s of %s is blocked until %s\n", printable(string(b.Key)), printable(b.Rule), b.Until.Local().Format(time.RFC3339)))
+			text := fmt.Sprintf("%s of %s is blocked until %s\n",
+				printable(string(b.Key)), printable(b.Rule), b.Until.Local().Format(time.RFC3339))
+			return b, text, unwritten(err, stderr)
+		}))
+	flags.Topic(cmd, "Key", func(s *pflag.FlagSet) {
+		flags.Add(s, &o.span, "for", "`DURATION` of the block, such as 10m or 24h",
+			flags.Duration(time.Second, blocks.MaxSpan))
 	})
+	return o.sign(cmd)
 }
 
-const unblockSummary = `Ends a key's block. It is written to the audit log.`
-
-// unblockKey is the command "aggregator unblock".
-func unblockKey(ctx context.Context, args []string, getenv func(string) string, stdout, stderr io.Writer) error {
-	f, s := newOperateFlags("unblock", unblockSummary)
-	f.addKey(s, "the rule that the key is of")
-	f.addKeys(s)
-	if done, err := f.parse(s, args, getenv, stdout, 1, true); err != nil || done {
-		return err
-	}
-	return f.withConn(ctx, func(ctx context.Context, conn *nats.Conn) error {
-		q := f.question(getenv)
-		err := console.Ask(ctx, conn, f.namespace, "unblock", q, new(struct{}))
-		if errors.Is(err, console.ErrNobody) {
-			var o *console.Operator
-			if o, err = f.operator(conn); err == nil {
-				err = o.Unblock(ctx, q.Who, f.rule, f.arguments[0])
+func newUnblock(getenv func(string) string) *cobra.Command {
+	const summary = "Ends a key's block. The audit log records it."
+	o := &operation{}
+	return o.sign(o.change(o.command("unblock KEY", "end a key's block", summary,
+		func(ctx context.Context, conn *nats.Conn, stderr io.Writer) (any, string, error) {
+			q := o.question(getenv)
+			err := console.Ask(ctx, conn, o.namespace, "unblock", q, new(struct{}))
+			if errors.Is(err, console.ErrNobody) {
+				var operator *console.Operator
+				if operator, err = o.operator(conn); err == nil {
+					err = operator.Unblock(ctx, q.Who, o.rule, o.key)
+				}
 			}
-		}
-		if err = unwritten(err, stderr); errors.Is(err, blocks.ErrNoBlock) {
-			return fmt.Errorf("%s of %s is not blocked", printable(f.arguments[0]), printable(f.rule))
-		}
-		if err != nil {
-			return err
-		}
-		if f.json {
-			return printJSON(stdout, struct {
+			name := printable(o.key) + " of " + printable(o.rule)
+			if err = unwritten(err, stderr); errors.Is(err, blocks.ErrNoBlock) {
+				err = fmt.Errorf("%s is not blocked", name)
+			}
+			return struct {
 				Rule      string      `json:"rule"`
 				Key       status.Text `json:"key"`
 				Unblocked bool        `json:"unblocked"`
-			}{f.rule, status.Text(f.arguments[0]), true})
-		}
-		return printText(stdout, fmt.Sprintf("%s of %s is not blocked any more\n", printable(f.arguments[0]), printable(f.rule)))
-	})
+			}{o.rule, status.Text(o.key), true}, name + " is not blocked any more\n", err
+		})))
 }
 
 // question is about the command's key.
-func (f *operateFlags) question(getenv func(string) string) console.Question {
-	return console.Question{Rule: f.rule, Key: status.Text(f.arguments[0]), Who: whoAsks(getenv)}
+func (o *operation) question(getenv func(string) string) console.Question {
+	return console.Question{Rule: o.rule, Key: status.Text(o.key), Who: whoAsks(getenv)}
 }
 
 // operator does what no aggregator is there to do.
-func (f *operateFlags) operator(conn *nats.Conn) (*console.Operator, error) {
-	keys, err := f.keys.Once(signing.Entries)
+func (o *operation) operator(conn *nats.Conn) (*console.Operator, error) {
+	keys, err := o.keys.Once(signing.Entries)
 	if err != nil {
 		return nil, err
 	}
-	bucket, err := blocks.New(conn, f.namespace, blocks.Options{Verifier: keys.Verifier, Key: keys.Key})
+	signed := blocks.Options{Verifier: keys.Verifier, Key: keys.Key}
+	bucket, err := blocks.New(conn, o.namespace, signed)
 	if err != nil {
 		return nil, err
 	}
 	return console.NewOperator(bucket, time.Now, func(ctx context.Context, r console.Record) error {
-		return console.WriteRecord(ctx, conn, f.namespace, r)
+		return console.WriteRecord(ctx, conn, o.namespace, r)
 	}), nil
 }
 
-// unwritten says that something was done, although it is not in the audit log, and takes that error away.
+// unwritten prints that something was done although it is not in the audit log, and takes that
+// error away.
 func unwritten(err error, stderr io.Writer) error {
 	if errors.Is(err, console.ErrUnwritten) {
 		fmt.Fprintf(stderr, "aggregator: %v\n", err)

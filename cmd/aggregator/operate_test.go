@@ -14,8 +14,8 @@ import (
 	"github.com/offpath-io/offpath/internal/testing/servers/serverstest"
 )
 
-// TestCommandsThatAreForbidden: who may ask nobody, or not do himself what no aggregator is there to do, is told so, and what
-// NATS did not let him do.
+// TestCommandsThatAreForbidden: who may ask nobody, or not do himself what no aggregator is there
+// to do, is told so, and what NATS did not let him do.
 func TestCommandsThatAreForbidden(t *testing.T) {
 	none, ask := &server.SubjectPermission{Deny: []string{">"}}, &server.SubjectPermission{Allow: []string{"offpath.console.v1.*"}}
 	n := serverstest.NATSWith(t, servers.NATSOptions{JetStream: true, Configure: func(o *server.Options) {

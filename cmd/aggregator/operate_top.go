@@ -11,30 +11,33 @@ import (
 	"unicode"
 
 	"github.com/nats-io/nats.go"
+	"github.com/spf13/cobra"
 
 	"github.com/offpath-io/offpath/cmd/internal/console"
 )
 
-const topSummary = `Prints the rules with their decisions over the whole fleet, and the keys that come most and are denied most, by the estimates of the last
-minute.`
+const topSummary = `
+Prints the rules with their decisions over the whole fleet, and the keys that are used and denied
+most, as estimated for the last minute.`
 
-// printTop is the command "aggregator top".
-func printTop(ctx context.Context, args []string, getenv func(string) string, stdout, _ io.Writer) error {
-	return printView(ctx, "top", topSummary, args, getenv, stdout, topText, func(v console.View) any {
-		return struct {
-			Heard  console.Heard      `json:"heard"`
-			Rules  []console.RuleView `json:"rules"`
-			Used   []console.TopView  `json:"used"`
-			Denied []console.TopView  `json:"denied"`
-		}{v.Heard, v.Rules, v.Used, v.Denied}
-	})
+func newTop() *cobra.Command {
+	return newView("top", "print the fleet's rules and its most used keys", topSummary, topText,
+		func(v console.View) any {
+			return struct {
+				Heard  console.Heard      `json:"heard"`
+				Rules  []console.RuleView `json:"rules"`
+				Used   []console.TopView  `json:"used"`
+				Denied []console.TopView  `json:"denied"`
+			}{v.Heard, v.Rules, v.Used, v.Denied}
+		})
 }
 
-const fleetSummary = `Prints the checkers and aggregators of the fleet, how well they are, and which keys are blocked.`
+const fleetSummary = `
+Prints the checkers and aggregators of the fleet, their health, and which keys are blocked.`
 
-// printFleet is the command "aggregator fleet".
-func printFleet(ctx context.Context, args []string, getenv func(string) string, stdout, _ io.Writer) error {
-	return printView(ctx, "fleet", fleetSummary, args, getenv, stdout, fleetText, fleetParts)
+func newFleet() *cobra.Command {
+	return newView("fleet", "print checkers, aggregators and blocked keys", fleetSummary, fleetText,
+		fleetParts)
 }
 
 // fleetParts are what "fleet --json" prints of a view.
@@ -48,24 +51,17 @@ func fleetParts(v console.View) any {
 	}{v.Heard, v.Checkers, v.Aggregators, v.Blocks, v.BlocksWhy}
 }
 
-func printView(
-	ctx context.Context, name, summary string, args []string, getenv func(string) string, stdout io.Writer,
-	text func(console.View) string, part func(console.View) any,
-) error {
-	f, s := newOperateFlags(name, summary)
-	if done, err := f.parse(s, args, getenv, stdout, 0, false); err != nil || done {
-		return err
-	}
-	return f.withConn(ctx, func(ctx context.Context, conn *nats.Conn) error {
-		var v console.View
-		if err := console.Ask(ctx, conn, f.namespace, "view", console.Question{}, &v); err != nil {
-			return err
-		}
-		if f.json {
-			return printJSON(stdout, part(v))
-		}
-		return printText(stdout, text(v))
-	})
+// newView returns a command that prints a part of what the console shows.
+func newView(
+	use, short, long string, text func(console.View) string, part func(console.View) any,
+) *cobra.Command {
+	o := &operation{}
+	return o.command(use, short, long,
+		func(ctx context.Context, conn *nats.Conn, _ io.Writer) (any, string, error) {
+			var v console.View
+			err := console.Ask(ctx, conn, o.namespace, "view", console.Question{}, &v)
+			return part(v), text(v), err
+		})
 }
 
 // row makes a row of a table of cells, each as a terminal can show it: names come from the fleet.

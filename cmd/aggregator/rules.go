@@ -4,139 +4,111 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
+	"github.com/offpath-io/offpath/cmd/internal/rulesfile"
 	"github.com/offpath-io/offpath/cmd/internal/signing"
 	"github.com/offpath-io/offpath/internal/flags"
-	"github.com/offpath-io/offpath/internal/natsconn"
 	"github.com/offpath-io/offpath/internal/natssource"
 	"github.com/offpath-io/offpath/internal/redact"
-	"github.com/offpath-io/offpath/internal/version"
 )
 
 // rulesTimeout is how long NATS may take to do what a command asks.
 const rulesTimeout = 10 * time.Second
 
-// command is what run calls.
-type command func(ctx context.Context, args []string, getenv func(string) string, stdout, stderr io.Writer) error
-
-// rulesCommands are the commands after "aggregator rules", in the order in which help lists them.
-var rulesCommands = []struct {
-	name, what string
-	run        command
-}{
-	{"apply", "writes a set of rules; every checker with --rules nats takes it over", applyRules},
-	{"get", "prints the set's text", getRules},
-	{"list", "prints one line for each rule", listRules},
-	{"delete", "takes rules out of the set", deleteRules},
-	{"history", "prints the last 64 revisions", printHistory},
-	{"validate", "says whether a file is a good set; it needs no NATS", validateRules},
-	{"diff", "prints how a file differs from the set that is there", diffRules},
-}
-
-// findRulesCommand returns the command that the arguments name, and the arguments after it.
-func findRulesCommand(args []string) (run command, name string, rest []string) {
-	if len(args) > 0 {
-		for _, c := range rulesCommands {
-			if c.name == args[0] {
-				return c.run, "aggregator rules " + c.name, args[1:]
-			}
-		}
+func newRules() *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "rules", Short: "read and write the fleet's rules",
+		Long: "Reads and writes the rules in the fleet's bucket in NATS JetStream.",
+		Args: flags.NoArguments, RunE: flags.NeedsCommand,
 	}
-	return explainRules, "aggregator rules", args
-}
-
-// explainRules is "aggregator rules" without one of its commands: only help and the version make sense.
-func explainRules(_ context.Context, args []string, getenv func(string) string, stdout, _ io.Writer) error {
-	var names []string
-	summary := "Reads and writes the rules in the fleet's bucket in NATS JetStream. Commands, each with --help:\n\n"
-	for _, c := range rulesCommands {
-		names = append(names, c.name)
-		summary += fmt.Sprintf("  %-9s %s\n", c.name, c.what)
-	}
-	s := flags.New("aggregator rules", summary, version.Get().Line("aggregator"))
-	var rest []string
-	s.Arguments(&rest, "COMMAND")
-	done, err := s.Parse(args, getenv, stdout)
-	switch {
-	case err != nil || done:
-		return err
-	case len(rest) > 0:
-		return flags.Usagef("rules %q: want %s", rest[0], strings.Join(names, ", "))
-	}
-	return flags.Usagef("rules: want a command: %s", strings.Join(names, ", "))
+	cmd.AddCommand(newApply(), newGetRules(), newList(), newDelete(), newHistory(), newValidate(),
+		newDiff())
+	return cmd
 }
 
 // rulesFlags are those of all commands; each adds the ones that it knows.
 type rulesFlags struct {
-	nats, namespace string
-	access          natsconn.Access
-	file            string
-	revision        uint64
-	given           bool // revision is
-	dryRun, json    bool
-	replicas        int
-	keys            signing.Keys
-	public          string // of the signing key, "" if there is none
+	fleetFlags
+	file     string
+	rules    *ruleSet // in the file
+	revision uint64
+	given    bool // revision is
+	dryRun   bool
+	replicas int
+	keys     signing.Keys
+	public   string // of the signing key, "" if there is none
 }
 
-// newRulesFlags returns the flags of one command, which needs a connection if it is not local.
-func newRulesFlags(name, summary string, local bool) (*rulesFlags, *flags.Set) {
-	f := &rulesFlags{namespace: defaultNamespace, replicas: 1}
-	s := flags.New("aggregator rules "+name, summary, version.Get().Line("aggregator"))
-	if !local {
-		flags.Add(s, &f.nats, "nats", "URL", "NATS of the fleet; several servers of it with commas between", flags.NATS)
-		f.access.AddFlags(s)
-		addNamespace(s, &f.namespace)
-		f.keys.AddPublic(s, signing.Rules)
-	}
-	flags.Add(s, &f.json, "json", "", "print JSON", flags.Bool)
-	return f, s
-}
+// inBucket does what a command is for.
+type inBucket func(ctx context.Context, b *natssource.Bucket, stdout io.Writer) error
 
-func (f *rulesFlags) addFile(s *flags.Set) {
-	flags.Add(s, &f.file, "file", "FILE", "the rules, as YAML; - is standard input", flags.Text)
-	s.Short("f", "file")
-}
-
-// addRevision adds the flag of commands that read.
-func (f *rulesFlags) addRevision(s *flags.Set) {
-	flags.Add(s, &f.revision, "revision", "N", "an older revision; without it, the newest", flags.Uint64)
-}
-
-// addWrite adds the flags of commands that write.
-func (f *rulesFlags) addWrite(s *flags.Set) {
-	flags.Add(s, &f.revision, "revision", "N", "write only if this revision is the newest, 0 for none; without it, the one that is there when the command starts",
-		flags.Uint64)
-	f.keys.AddSigning(s, signing.Rules)
-	flags.Add(s, &f.dryRun, "dry-run", "", "print what would change, and change nothing", flags.Bool)
-}
-
-func (f *rulesFlags) addReplicas(s *flags.Set) {
-	flags.Add(s, &f.replicas, "replicas", "N", "on how many servers of a NATS cluster the bucket is kept, if this makes it", flags.Int(1, 5))
-}
-
-// parse reads the flags, and sees that none that is needed is missing.
-func (f *rulesFlags) parse(s *flags.Set, args []string, getenv func(string) string, stdout io.Writer, needed ...string) (done bool, err error) {
-	done, err = s.Parse(args, getenv, stdout)
-	if err != nil || done {
-		return done, err
-	}
-	f.given = s.Given("revision")
-	for _, name := range needed {
-		if !s.Given(name) {
-			what := map[string]string{"nats": "URL", "file": "FILE"}[name]
-			return false, flags.Usagef("--%s %s is needed", name, what)
+// command returns a command that connects, calls do, and disconnects.
+func (f *rulesFlags) command(use, short, long string, do inBucket) *cobra.Command {
+	cmd := &cobra.Command{Use: use, Short: short, Long: long, Args: flags.NoArguments}
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		f.given = cmd.Flags().Changed("revision")
+		if err := f.check(); err != nil {
+			return err
 		}
+		return f.withBucket(cmd.Context(), func(ctx context.Context, b *natssource.Bucket) error {
+			return do(ctx, b, cmd.OutOrStdout())
+		})
 	}
-	return false, f.access.Check(f.nats)
+	f.replicas = 1
+	f.addFlags(cmd)
+	flags.Topic(cmd, "Signatures", func(s *pflag.FlagSet) { f.keys.AddPublic(s, signing.Rules) })
+	return cmd
+}
+
+// takeFile has a command read rules from a file, before it does anything else.
+func (f *rulesFlags) takeFile(cmd *cobra.Command) *cobra.Command {
+	flags.Topic(cmd, "Rules", func(s *pflag.FlagSet) {
+		s.StringVarP(&f.file, "file", "f", "",
+			"`FILE` with the rules, as YAML; - is standard input")
+	})
+	cmd.PreRunE = func(cmd *cobra.Command, _ []string) error {
+		if f.file == "" {
+			return flags.Usagef("--file FILE is needed")
+		}
+		text, set, err := rulesfile.Open(f.file, cmd.InOrStdin())
+		if err != nil {
+			return err
+		}
+		f.rules = &ruleSet{set, text}
+		return nil
+	}
+	return cmd
+}
+
+// takeRevision has a command read a revision.
+func (f *rulesFlags) takeRevision(cmd *cobra.Command) *cobra.Command {
+	flags.Topic(cmd, "Rules", func(s *pflag.FlagSet) {
+		s.Uint64Var(&f.revision, "revision", 0,
+			"number `N` of an older revision; without it, the newest")
+	})
+	return cmd
+}
+
+// takeWrite has a command write into the bucket.
+func (f *rulesFlags) takeWrite(cmd *cobra.Command) *cobra.Command {
+	flags.Topic(cmd, "Rules", func(s *pflag.FlagSet) {
+		s.Uint64Var(&f.revision, "revision", 0, "write only if revision `N` is the newest, 0 for "+
+			"none; without it, the one that is there when the command starts")
+		s.BoolVar(&f.dryRun, "dry-run", false, "print what would change, and change nothing")
+	})
+	flags.Topic(cmd, "Signatures", func(s *pflag.FlagSet) { f.keys.AddSigning(s, signing.Rules) })
+	return cmd
 }
 
 // withBucket connects, calls do, and disconnects.
-func (f *rulesFlags) withBucket(ctx context.Context, do func(ctx context.Context, b *natssource.Bucket) error) error {
+func (f *rulesFlags) withBucket(
+	ctx context.Context, do func(ctx context.Context, b *natssource.Bucket) error,
+) error {
 	ctx, cancel := context.WithTimeout(ctx, rulesTimeout)
 	defer cancel()
 	keys, err := f.keys.Once(signing.Rules)

@@ -2,16 +2,15 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"strings"
-	"text/tabwriter"
 	"time"
 
-	"github.com/offpath-io/offpath/cmd/internal/rulesfile"
+	"github.com/spf13/cobra"
+
+	"github.com/offpath-io/offpath/internal/flags"
 	"github.com/offpath-io/offpath/internal/natssource"
 	"github.com/offpath-io/offpath/pkg/rules"
 )
@@ -41,29 +40,23 @@ func infoOf(e natssource.Entry) revisionInfo {
 	return info
 }
 
-const getSummary = `Prints the text of the set that is there, as it was written, or of an older revision: what was written last but
-one is back with "get --revision N | apply -f -".`
+const getSummary = `
+Prints the text of the set that is there, as it was written, or of an older revision, which
+"get --revision N | apply -f -" brings back.`
 
-// getRules is the command "aggregator rules get".
-func getRules(ctx context.Context, args []string, getenv func(string) string, stdout, _ io.Writer) error {
-	f, s := newRulesFlags("get", getSummary, false)
-	f.addRevision(s)
-	if done, err := f.parse(s, args, getenv, stdout, "nats"); err != nil || done {
-		return err
-	}
-	return f.withBucket(ctx, func(ctx context.Context, b *natssource.Bucket) error {
-		e, err := f.entry(ctx, b)
-		if err != nil {
-			return err
-		}
-		if f.json {
-			return printJSON(stdout, struct {
+func newGetRules() *cobra.Command {
+	f := &rulesFlags{}
+	return f.takeRevision(f.command("get", "print the set's text", getSummary,
+		func(ctx context.Context, b *natssource.Bucket, stdout io.Writer) error {
+			e, err := f.entry(ctx, b)
+			if err != nil {
+				return err
+			}
+			return f.print(stdout, struct {
 				revisionInfo
 				Text string `json:"text"`
-			}{infoOf(e), string(e.Data)})
-		}
-		return printText(stdout, string(e.Data))
-	})
+			}{infoOf(e), string(e.Data)}, string(e.Data))
+		}))
 }
 
 // entry is the set of the revision that was asked for, or the newest.
@@ -74,75 +67,56 @@ func (f *rulesFlags) entry(ctx context.Context, b *natssource.Bucket) (natssourc
 	return b.At(ctx, f.revision)
 }
 
-const listSummary = `Prints one line for each rule of the set that is there, or of an older revision.`
-
-// listRules is the command "aggregator rules list".
-func listRules(ctx context.Context, args []string, getenv func(string) string, stdout, _ io.Writer) error {
-	f, s := newRulesFlags("list", listSummary, false)
-	f.addRevision(s)
-	if done, err := f.parse(s, args, getenv, stdout, "nats"); err != nil || done {
-		return err
-	}
-	return f.withBucket(ctx, func(ctx context.Context, b *natssource.Bucket) error {
-		e, err := f.entry(ctx, b)
-		if err != nil {
-			return err
-		}
-		set, err := parseRules(e.Data)
-		if err != nil {
-			return fmt.Errorf("revision %d is not a good set: %w", e.Revision, err)
-		}
-		if f.json {
-			return set.printJSON(stdout, e)
-		}
-		table := tabwriter.NewWriter(stdout, 0, 0, 2, ' ', 0)
-		for _, rule := range rules.Diff(nil, set.Set) {
-			fmt.Fprintf(table, "%s\t%s\n", rule.Name, lineOf(rule))
-		}
-		return table.Flush()
-	})
+func newList() *cobra.Command {
+	const summary = "Prints a line for each rule of the set that is there, or of an older revision."
+	f := &rulesFlags{}
+	return f.takeRevision(f.command("list", "print one line for each rule", summary,
+		func(ctx context.Context, b *natssource.Bucket, stdout io.Writer) error {
+			e, err := f.entry(ctx, b)
+			if err != nil {
+				return err
+			}
+			set, err := parseRules(e.Data)
+			if err != nil {
+				return fmt.Errorf("revision %d is not a good set: %w", e.Revision, err)
+			}
+			list, err := set.plain()
+			if err != nil {
+				return err
+			}
+			var rows []string
+			for _, rule := range rules.Diff(nil, set.Set) {
+				rows = append(rows, rule.Name+"\t"+lineOf(rule))
+			}
+			return f.print(stdout, struct { // with the fields of YAML
+				revisionInfo
+				Rules []map[string]any `json:"rules"`
+			}{infoOf(e), list}, table(rows...))
+		}))
 }
 
-// printJSON prints the rules with the fields of YAML.
-func (s *ruleSet) printJSON(stdout io.Writer, e natssource.Entry) error {
-	list, err := s.plain()
-	if err != nil {
-		return err
-	}
-	return printJSON(stdout, struct {
-		revisionInfo
-		Rules []map[string]any `json:"rules"`
-	}{infoOf(e), list})
-}
+const historySummary = `
+Prints the revisions that the bucket remembers, the last 64, oldest first: number, time, size in
+bytes and digest; and, with --rules-public-keys, which of them lacked a trusted signature, and so
+never counted.`
 
-const historySummary = `Prints the revisions that the bucket remembers, the last 64, oldest first: number, time, size in bytes, digest; and, with
---rules-public-keys, which of them were not signed as they should be, and so never counted.`
-
-// printHistory is the command "aggregator rules history".
-func printHistory(ctx context.Context, args []string, getenv func(string) string, stdout, _ io.Writer) error {
-	f, s := newRulesFlags("history", historySummary, false)
-	if done, err := f.parse(s, args, getenv, stdout, "nats"); err != nil || done {
-		return err
-	}
-	return f.withBucket(ctx, func(ctx context.Context, b *natssource.Bucket) error {
-		all, err := b.History(ctx)
-		if err != nil {
-			return err
-		}
-		infos := make([]revisionInfo, len(all))
-		for i, e := range all {
-			infos[i] = infoOf(e)
-		}
-		if f.json {
-			return printJSON(stdout, map[string]any{"revisions": infos})
-		}
-		table := tabwriter.NewWriter(stdout, 0, 0, 2, ' ', 0)
-		fmt.Fprintln(table, "revision\ttime\tsize\tdigest")
-		for _, info := range infos {
-			fmt.Fprintf(table, "%d\t%s\t%s\n", info.Revision, info.Created.Format(time.RFC3339), info.content())
-		}
-		return table.Flush()
-	})
+func newHistory() *cobra.Command {
+	f := &rulesFlags{}
+	return f.command("history", "print the last 64 revisions", historySummary,
+		func(ctx context.Context, b *natssource.Bucket, stdout io.Writer) error {
+			all, err := b.History(ctx)
+			if err != nil {
+				return err
+			}
+			infos, rows := []revisionInfo{}, []string{"revision\ttime\tsize\tdigest"}
+			for _, e := range all {
+				info := infoOf(e)
+				infos = append(infos, info)
+				rows = append(rows, fmt.Sprintf("%d\t%s\t%s",
+					e.Revision, info.Created.Format(time.RFC3339), info.content()))
+			}
+			return f.print(stdout, map[string]any{"revisions": infos}, table(rows...))
+		})
 }
 
 func (r revisionInfo) content() string {
@@ -152,70 +126,51 @@ func (r revisionInfo) content() string {
 	return strings.TrimSpace(fmt.Sprintf("%d\t%s %s", r.Size, r.Digest, r.Refused))
 }
 
-const validateSummary = `Says whether a file is a good set, and if not, where and why not. It needs no NATS.`
-
-// validateRules is the command "aggregator rules validate".
-func validateRules(_ context.Context, args []string, getenv func(string) string, stdout, stderr io.Writer) error {
-	f, s := newRulesFlags("validate", validateSummary, true)
-	f.addFile(s)
-	if done, err := f.parse(s, args, getenv, stdout, "file"); err != nil || done {
-		return err
+func newValidate() *cobra.Command {
+	f := &rulesFlags{}
+	cmd := &cobra.Command{
+		Use: "validate", Short: "say whether a file is a good set; it needs no NATS",
+		Long: "Says whether a file is a good set, and if not, where and why not. It needs no NATS.",
+		Args: flags.NoArguments,
 	}
-	text, set, err := rulesfile.Open(f.file, os.Stdin)
-	refusal, refused := errors.AsType[*rules.Error](err)
-	switch {
-	case refused && f.json:
-		return errors.Join(err, printJSON(stdout, map[string]any{
-			"valid": false, "line": refusal.Line, "column": refusal.Column, "reason": refusal.Reason,
-		}))
-	case err != nil:
-		return err
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		n, text := len(f.rules.Rules()), f.rules.text
+		return f.print(cmd.OutOrStdout(), map[string]any{
+			"valid": true, "rules": n, "size": len(text), "digest": natssource.Digest(text),
+		}, fmt.Sprintf("good: %s, %d bytes\n", countRules(n), len(text)))
 	}
-	if f.json {
-		return printJSON(stdout, map[string]any{"valid": true, "rules": len(set.Rules()), "size": len(text), "digest": natssource.Digest(text)})
-	}
-	return printText(stdout, fmt.Sprintf("good: %s, %d bytes\n", countRules(len(set.Rules())), len(text)))
-}
-
-const diffSummary = `Prints how a file differs from the set that is there: what "apply" would change.`
-
-// diffRules is the command "aggregator rules diff".
-func diffRules(ctx context.Context, args []string, getenv func(string) string, stdout, stderr io.Writer) error {
-	f, s := newRulesFlags("diff", diffSummary, false)
-	f.addFile(s)
-	if done, err := f.parse(s, args, getenv, stdout, "nats", "file"); err != nil || done {
-		return err
-	}
-	text, set, err := rulesfile.Open(f.file, os.Stdin)
-	if err != nil {
-		return err
-	}
-	return f.withBucket(ctx, func(ctx context.Context, b *natssource.Bucket) error {
-		there, err := f.read(ctx, b)
-		if err != nil {
+	flags.Topic(cmd, "Output", f.output.addFlags)
+	f.takeFile(cmd)
+	read := cmd.PreRunE
+	cmd.PreRunE = func(cmd *cobra.Command, args []string) error {
+		err := read(cmd, args)
+		refusal, ok := errors.AsType[*rules.Error](err)
+		if !ok || !f.json {
 			return err
 		}
-		if there.unreadable != nil {
-			return there.unreadable
-		}
-		changes := changesBetween(there.rules, &ruleSet{set, text})
-		if f.json {
-			return printJSON(stdout, map[string]any{"revision": there.entry.Revision, "changes": plainChanges(changes)})
-		}
-		return printText(stdout, changesText(changes))
-	})
-}
-
-func printText(w io.Writer, text string) error {
-	_, err := io.WriteString(w, text)
-	return err
-}
-
-func printJSON(w io.Writer, value any) error {
-	body, err := json.Marshal(value)
-	if err != nil {
-		return fmt.Errorf("encode the answer: %w", err)
+		return errors.Join(err, f.print(cmd.OutOrStdout(), map[string]any{
+			"valid": false, "reason": refusal.Reason,
+			"line": refusal.Line, "column": refusal.Column,
+		}, ""))
 	}
-	_, err = fmt.Fprintf(w, "%s\n", body)
-	return err
+	return cmd
+}
+
+func newDiff() *cobra.Command {
+	const summary = "Prints how a file differs from the set that is there: what apply would write."
+	f := &rulesFlags{}
+	return f.takeFile(f.command("diff", "print how a file differs from the set", summary,
+		func(ctx context.Context, b *natssource.Bucket, stdout io.Writer) error {
+			there, err := f.read(ctx, b)
+			if err != nil {
+				return err
+			}
+			if there.unreadable != nil {
+				return there.unreadable
+			}
+			changes := changesBetween(there.rules, f.rules)
+			return f.print(stdout, map[string]any{
+				"revision": there.entry.Revision, "changes": plainChanges(changes),
+			}, changesText(changes))
+		}))
 }

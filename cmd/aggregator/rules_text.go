@@ -49,7 +49,8 @@ func (s *ruleSet) plain() ([]map[string]any, error) {
 	return file.Rules, nil
 }
 
-// without returns the text without these rules. Comments stay, those of the rules apart; blank lines may not.
+// without returns the text without these rules. Comments stay, those of the rules apart; blank
+// lines may not.
 func without(text []byte, names []string) ([]byte, error) {
 	var document yaml.Node
 	if err := yaml.Unmarshal(text, &document); err != nil {

@@ -5,85 +5,83 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 
-	"github.com/offpath-io/offpath/cmd/internal/rulesfile"
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
 	"github.com/offpath-io/offpath/internal/flags"
 	"github.com/offpath-io/offpath/internal/natssource"
 )
 
-const applySummary = `Writes a set of rules into the fleet's bucket, in place of the one that is there. Every checker with --rules nats
-takes it over at once, if it is signed where checkers want that. Bad rules are refused, with line and reason, and nothing changes; so they are if somebody else
-writes at the same time. The first set makes the bucket.`
+const applySummary = `
+Writes a set of rules into the fleet's bucket, in place of the set that is there. Every checker with
+--rules nats takes it over at once, if it is signed where checkers want that. Bad rules are refused,
+with line and reason, and nothing changes; nor does it if somebody else writes at the same time. The
+first set creates the bucket.`
 
-// applyRules is the command "aggregator rules apply".
-func applyRules(ctx context.Context, args []string, getenv func(string) string, stdout, stderr io.Writer) error {
-	f, s := newRulesFlags("apply", applySummary, false)
-	f.addFile(s)
-	f.addWrite(s)
-	f.addReplicas(s)
-	if done, err := f.parse(s, args, getenv, stdout, "nats", "file"); err != nil || done {
-		return err
-	}
-	text, set, err := rulesfile.Open(f.file, os.Stdin)
-	if err != nil {
-		return err
-	}
-	return f.withBucket(ctx, func(ctx context.Context, b *natssource.Bucket) error {
-		there, err := f.read(ctx, b)
-		if err != nil {
-			return err
-		}
-		return f.write(ctx, b, there, &ruleSet{set, text}, stdout)
+func newApply() *cobra.Command {
+	f := &rulesFlags{}
+	cmd := f.command("apply", "write a set of rules", applySummary,
+		func(ctx context.Context, b *natssource.Bucket, stdout io.Writer) error {
+			there, err := f.read(ctx, b)
+			if err != nil {
+				return err
+			}
+			return f.write(ctx, b, there, f.rules, stdout)
+		})
+	flags.Topic(cmd, "Rules", func(s *pflag.FlagSet) {
+		flags.Add(s, &f.replicas, "replicas", "keep the bucket on `N` servers of a NATS cluster, "+
+			"if this command creates it", flags.Int(1, 5))
 	})
+	return f.takeWrite(f.takeFile(cmd))
 }
 
-const deleteSummary = `Takes rules out of the set that is there, by name. The others stay as they are; blank lines between them may not.
-The last rule cannot be taken out.`
+const deleteSummary = `
+Takes rules out of the set that is there, by name. The others stay as they are, but for blank lines
+between them. The last rule cannot be taken out.`
 
-// deleteRules is the command "aggregator rules delete".
-func deleteRules(ctx context.Context, args []string, getenv func(string) string, stdout, _ io.Writer) error {
-	f, s := newRulesFlags("delete", deleteSummary, false)
-	f.addWrite(s)
+func newDelete() *cobra.Command {
+	f := &rulesFlags{}
 	var names []string
-	s.Arguments(&names, "NAME…")
-	if done, err := f.parse(s, args, getenv, stdout, "nats"); err != nil || done {
-		return err
+	cmd := f.command("delete NAME…", "take rules out of the set", deleteSummary,
+		func(ctx context.Context, b *natssource.Bucket, stdout io.Writer) error {
+			there, err := f.read(ctx, b)
+			switch {
+			case err != nil:
+				return err
+			case there.entry.Revision == 0:
+				return natssource.ErrNoRules
+			case there.unreadable != nil:
+				return there.unreadable
+			}
+			text, err := without(there.rules.text, names)
+			if err != nil {
+				return err
+			}
+			rest, err := parseRules(text)
+			if err != nil {
+				return fmt.Errorf("without these rules: %w", err)
+			}
+			return f.write(ctx, b, there, rest, stdout)
+		})
+	cmd.Args = func(_ *cobra.Command, args []string) error {
+		if names = args; len(names) == 0 {
+			return flags.Usagef("the NAME of a rule is needed")
+		}
+		return nil
 	}
-	if len(names) == 0 {
-		return flags.Usagef("the NAME of a rule is needed")
-	}
-	return f.withBucket(ctx, func(ctx context.Context, b *natssource.Bucket) error {
-		there, err := f.read(ctx, b)
-		switch {
-		case err != nil:
-			return err
-		case there.entry.Revision == 0:
-			return natssource.ErrNoRules
-		case there.unreadable != nil:
-			return there.unreadable
-		}
-		text, err := without(there.rules.text, names)
-		if err != nil {
-			return err
-		}
-		rest, err := parseRules(text)
-		if err != nil {
-			return fmt.Errorf("without these rules: %w", err)
-		}
-		return f.write(ctx, b, there, rest, stdout)
-	})
+	return f.takeWrite(cmd)
 }
 
-// inBucket is what the bucket holds; its entry's revision is 0 if that is nothing.
-type inBucket struct {
+// inForce is what the bucket holds; its entry's revision is 0 if that is nothing.
+type inForce struct {
 	entry      natssource.Entry
 	rules      *ruleSet // nil if there are none, or if they cannot be read
 	unreadable error
 }
 
 // read reads what is there, and sees that it is the revision that was asked for, if one was.
-func (f *rulesFlags) read(ctx context.Context, b *natssource.Bucket) (there inBucket, err error) {
+func (f *rulesFlags) read(ctx context.Context, b *natssource.Bucket) (there inForce, err error) {
 	there.entry, err = b.Get(ctx)
 	if err != nil && !errors.Is(err, natssource.ErrNoRules) {
 		return there, err
@@ -113,7 +111,9 @@ type written struct {
 }
 
 // write puts the new rules in place of those that are there, unless they are the same, or this is a rehearsal.
-func (f *rulesFlags) write(ctx context.Context, b *natssource.Bucket, there inBucket, rules *ruleSet, stdout io.Writer) error {
+func (f *rulesFlags) write(
+	ctx context.Context, b *natssource.Bucket, there inForce, rules *ruleSet, stdout io.Writer,
+) error {
 	if err := b.CheckSize(rules.text); err != nil {
 		return err
 	}
@@ -134,10 +134,7 @@ func (f *rulesFlags) write(ctx context.Context, b *natssource.Bucket, there inBu
 		}
 		done.Revision = at
 	}
-	if f.json {
-		return printJSON(stdout, done)
-	}
-	return printText(stdout, done.headline(same)+changesText(changes))
+	return f.print(stdout, done, done.headline(same)+changesText(changes))
 }
 
 func (w written) headline(same bool) string {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"os"
 	"strings"
 	"time"
@@ -23,121 +24,164 @@ import (
 	"github.com/offpath-io/offpath/pkg/aggregate"
 	"github.com/offpath-io/offpath/pkg/aggregate/natsmemory"
 	"github.com/offpath-io/offpath/pkg/aggregate/redisstore"
-	"github.com/offpath-io/offpath/pkg/aggregate/storage"
 	"github.com/offpath-io/offpath/pkg/events/natsbus"
 )
 
-// serve runs the daemon until ctx is done. It listens before anything else, so that a port that is
-// taken is an error before there is anything to clean up.
-func serve(ctx context.Context, c config, stdout io.Writer, log *slog.Logger) error {
-	files := tlsfiles.New(log)
-	tokens, err := console.OpenTokens(files, c.tokenFile, c.tokens)
-	if err != nil {
-		return fmt.Errorf("console: %w", err)
-	}
-	rules, err := c.rulesKeys.Open(signing.Rules, files, log)
-	if err != nil {
-		return err
-	}
-	blocks, err := c.entriesKeys.Open(signing.Entries, files, log)
-	if err != nil {
-		return err
-	}
-	signing.Warn(log, rules.Verifier, blocks.Verifier, c.rulesFrom == fromNATS)
-	secure, err := c.adminTLS.Secure(files, "admin")
-	if err != nil {
-		return err
-	}
-	listener, err := daemon.Listen(c.admin)
-	if err != nil {
-		return fmt.Errorf("admin: %w", err)
-	}
-	listener = secure(listener)
-	defer listener.Close() // again, if the server has
-	store, err := c.redisIn.Open(files, redisstore.Options{URL: c.redis, Namespace: c.namespace, NewKeys: c.newKeys})
-	if err != nil {
-		return err
-	}
-	defer store.Close()
-	access, err := c.access.Options(files)
-	if err != nil {
-		return err
-	}
-	conn, err := natsclient.Open(c.nats, connectionName(), log, access...)
-	if err != nil {
-		return err
-	}
-	defer natsclient.Close(conn)
-	bus, err := natsbus.NewWorker(conn, c.namespace)
-	if err != nil {
-		return err
-	}
-	memory, err := natsmemory.New(conn, c.namespace)
-	if err != nil {
-		return err
-	}
+// process is the daemon: its parts, in the order in which they come to be.
+type process struct {
+	config
+	log     *slog.Logger
+	files   *tlsfiles.Files
+	leaving *daemon.Leaving
+	applies *applies
+	tally   *console.Tally
 
-	applies, tally := newApplies(time.Now), console.NewTally()
-	o := aggregate.Options{
-		Store: store, Bus: bus, Memory: memory, Shards: c.shards, BatchDelay: c.gather, Log: log, OnUnleased: applies.unleased,
-		MaxCheckers: c.maxCheckers, MaxWindow: c.maxWindow, MaxChunks: c.maxChunks, MaxRules: c.maxRules,
-		OnApply: func(info aggregate.ApplyInfo) { applies.observe(info); tally.Observe(info) },
-	}
-	tracer, err := openTracer(ctx, c, log)
-	if err != nil {
-		return err
-	}
-	if tracer != nil {
-		o.Trace = tracer.Aggregate
-	}
-	worker, err := aggregate.New(o)
-	if err != nil {
-		return err
-	}
-	var setRules func([]storage.Rule)
-	if c.rulesFrom == fromNATS {
-		setRules = worker.SetRules
-	}
-	denials := newDenials(conn, c.namespace, log)
-	board, err := console.New(console.Options{
-		Conn: conn, Namespace: c.namespace, Worker: worker, Tally: tally, Tokens: tokens, Hosts: strings.Split(c.consoleHosts, ","),
-		RulesVerifier: rules.Verifier, EntriesVerifier: blocks.Verifier, EntriesKey: blocks.Key,
-		SetRules: setRules, Heard: denials.heard, Log: log,
-	})
-	if err != nil {
-		return err
-	}
-	leaving := daemon.NewLeaving(0)
-	ledger := newLedgerGauge(store.Ledger, log)
-	registry := admin.NewRegistry(version.Get())
-	applies.register(registry)
-	registry.MustRegister(ledger, &metrics{worker, conn.IsConnected}, admin.FileMetrics(files.States),
-		signing.Metrics{Rules: rules.Verifier, Entries: blocks.Verifier})
-	if err := printBanner(stdout, c, daemon.URL(listener)); err != nil {
-		return fmt.Errorf("print what is running: %w", err)
-	}
-	parts := []daemon.Part{
-		{Name: "files", Run: files.Run},
-		{Name: "NATS", Run: func(ctx context.Context) error { return natsclient.Run(ctx, conn) }},
-		daemon.HTTP("admin", listener, board.Handler(c.origins.Guard(admin.Handler(registry, readiness(worker, conn, leaving)))), log),
-		{Name: "ledger", Run: ledger.poll},
-		{Name: "decision log", Run: denials.run},
-	}
-	if tracer != nil {
-		parts = append(parts, daemon.Part{Name: "traces", Run: tracer.Run})
-	}
-	return daemon.Run(ctx, log, append(parts,
-		daemon.Part{Name: "worker", Run: worker.Run}, daemon.Part{Name: "console", Run: board.Run}, leaving.Part(log))...)
+	tokens        func() console.Tokens
+	rules, blocks signing.Opened
+	listener      net.Listener
+	store         *redisstore.Store
+	conn          *nats.Conn
+	tracer        *tracing.Tracer // nil: none
+	worker        *aggregate.Worker
+	denials       *denials
+	board         *console.Console
 }
 
-// openTracer returns what traces reports, nil if nothing does.
-func openTracer(ctx context.Context, c config, log *slog.Logger) (*tracing.Tracer, error) {
-	if c.traceTo == "" {
-		return nil, nil
+// serve runs the daemon until ctx is done. It listens before it connects to anything, so that a port
+// in use is an error before there is anything to clean up.
+func serve(ctx context.Context, c config, stdout io.Writer, log *slog.Logger) error {
+	p := &process{
+		config: c, log: log, files: tlsfiles.New(log), leaving: daemon.NewLeaving(0),
+		applies: newApplies(time.Now), tally: console.NewTally(),
 	}
-	return tracing.Open(ctx, tracing.Options{
-		Endpoint: c.traceTo, Service: "offpath-aggregator", Instance: connectionName(), Version: version.Get().Version, Log: log,
+	defer p.close()
+	for _, start := range []func(context.Context) error{
+		p.openFiles, p.connect, p.makeWorker, p.makeConsole,
+	} {
+		if err := start(ctx); err != nil {
+			return err
+		}
+	}
+	if err := printBanner(stdout, c, daemon.URL(p.listener)); err != nil {
+		return fmt.Errorf("print what is running: %w", err)
+	}
+	return daemon.Run(ctx, log, p.parts()...)
+}
+
+// close ends what has come to be and is no part.
+func (p *process) close() {
+	if p.conn != nil {
+		natsclient.Close(p.conn)
+	}
+	if p.store != nil {
+		_ = p.store.Close() // all batches are done
+	}
+	if p.listener != nil {
+		_ = p.listener.Close() // again, if the server has
+	}
+}
+
+// openFiles reads tokens, keys and certificates, and listens.
+func (p *process) openFiles(context.Context) (err error) {
+	if p.tokens, err = console.OpenTokens(p.files, p.tokenFile, p.config.tokens); err != nil {
+		return fmt.Errorf("console: %w", err)
+	}
+	if p.rules, err = p.rulesKeys.Open(signing.Rules, p.files, p.log); err != nil {
+		return err
+	}
+	if p.blocks, err = p.entriesKeys.Open(signing.Entries, p.files, p.log); err != nil {
+		return err
+	}
+	signing.Warn(p.log, p.rules.Verifier, p.blocks.Verifier, p.rulesFrom == fromNATS)
+	if p.listener, err = p.adminTLS.Listen(p.files, "admin", p.admin); err != nil {
+		return fmt.Errorf("admin: %w", err)
+	}
+	return nil
+}
+
+// connect opens the connections to Redis and NATS; neither has to be there yet.
+func (p *process) connect(context.Context) (err error) {
+	p.store, err = p.redisIn.Open(p.files, redisstore.Options{
+		URL: p.redis, Namespace: p.namespace, NewKeys: p.newKeys,
 	})
+	if err != nil {
+		return err
+	}
+	access, err := p.access.Options(p.files)
+	if err != nil {
+		return err
+	}
+	p.conn, err = natsclient.Open(p.nats, connectionName(), p.log, access...)
+	return err
+}
+
+func (p *process) makeWorker(ctx context.Context) error {
+	bus, err := natsbus.NewWorker(p.conn, p.namespace)
+	if err != nil {
+		return err
+	}
+	memory, err := natsmemory.New(p.conn, p.namespace)
+	if err != nil {
+		return err
+	}
+	o := aggregate.Options{
+		Store: p.store, Bus: bus, Memory: memory, Shards: p.shards, BatchDelay: p.gather,
+		MaxCheckers: p.maxCheckers, MaxWindow: p.maxWindow, MaxChunks: p.maxChunks, MaxRules: p.maxRules,
+		OnApply:    func(info aggregate.ApplyInfo) { p.applies.observe(info); p.tally.Observe(info) },
+		OnUnleased: p.applies.unleased,
+		Log:        p.log,
+	}
+	if p.traceTo != "" {
+		p.tracer, err = tracing.Open(ctx, tracing.Options{
+			Endpoint: p.traceTo, Service: "offpath-aggregator", Instance: connectionName(),
+			Version: version.Get().Version, Log: p.log,
+		})
+		if err != nil {
+			return err
+		}
+		o.Trace = p.tracer.Aggregate
+	}
+	p.worker, err = aggregate.New(o)
+	return err
+}
+
+func (p *process) makeConsole(context.Context) (err error) {
+	p.denials = newDenials(p.conn, p.namespace, p.log)
+	o := console.Options{
+		Conn: p.conn, Namespace: p.namespace, Worker: p.worker, Tally: p.tally, Tokens: p.tokens,
+		Hosts:         strings.Split(p.consoleHosts, ","),
+		RulesVerifier: p.rules.Verifier, EntriesVerifier: p.blocks.Verifier, EntriesKey: p.blocks.Key,
+		Heard: p.denials.heard, Log: p.log,
+	}
+	if p.rulesFrom == fromNATS {
+		o.SetRules = p.worker.SetRules
+	}
+	p.board, err = console.New(o)
+	return err
+}
+
+// parts are in the order in which they depend on each other: the last one is stopped first.
+func (p *process) parts() []daemon.Part {
+	ledger := newLedgerGauge(p.store.Ledger, p.log)
+	registry := admin.NewRegistry(version.Get())
+	p.applies.register(registry)
+	registry.MustRegister(ledger, &metrics{p.worker, p.conn.IsConnected},
+		admin.FileMetrics(p.files.States),
+		signing.Metrics{Rules: p.rules.Verifier, Entries: p.blocks.Verifier})
+	handler := p.board.Handler(p.origins.Guard(admin.Handler(registry, p.readiness)))
+	parts := []daemon.Part{
+		{Name: "files", Run: p.files.Run},
+		{Name: "NATS", Run: func(ctx context.Context) error { return natsclient.Run(ctx, p.conn) }},
+		daemon.HTTP("admin", p.listener, handler, p.log),
+		{Name: "ledger", Run: ledger.poll},
+		{Name: "decision log", Run: p.denials.run},
+	}
+	if p.tracer != nil {
+		parts = append(parts, daemon.Part{Name: "traces", Run: p.tracer.Run})
+	}
+	return append(parts,
+		daemon.Part{Name: "worker", Run: p.worker.Run}, daemon.Part{Name: "console", Run: p.board.Run},
+		p.leaving.Part(p.log))
 }
 
 func printBanner(w io.Writer, c config, adminURL string) error {
@@ -167,17 +211,14 @@ type state struct {
 }
 
 // readiness says whether the worker could apply a report at this moment.
-func readiness(worker *aggregate.Worker, conn *nats.Conn, leaving *daemon.Leaving) admin.Readiness {
-	return func() (bool, any) {
-		s := state{NATS: natsclient.State(conn), WaitingFor: []string{}}
-		if !conn.IsConnected() {
-			s.WaitingFor = append(s.WaitingFor, "NATS")
-		}
-		if err := worker.Ready(); err != nil {
-			s.WaitingFor = append(s.WaitingFor, "Redis: "+err.Error())
-		}
-		s.Leaving = leaving.Begun()
-		s.Ready = len(s.WaitingFor) == 0 && !s.Leaving
-		return s.Ready, s
+func (p *process) readiness() (bool, any) {
+	s := state{NATS: natsclient.State(p.conn), Leaving: p.leaving.Begun(), WaitingFor: []string{}}
+	if !p.conn.IsConnected() {
+		s.WaitingFor = append(s.WaitingFor, "NATS")
 	}
+	if err := p.worker.Ready(); err != nil {
+		s.WaitingFor = append(s.WaitingFor, "Redis: "+err.Error())
+	}
+	s.Ready = len(s.WaitingFor) == 0 && !s.Leaving
+	return s.Ready, s
 }

@@ -18,7 +18,7 @@ func TestNotReadyOnceItLeaves(t *testing.T) {
 	worker := newTestWorker(t)
 	worker.Step(t.Context(), time.Now().UnixNano())
 	leaving := daemon.NewLeaving(0)
-	ask := readiness(worker, conn, leaving)
+	ask := (&process{worker: worker, conn: conn, leaving: leaving}).readiness
 	if ready, detail := ask(); !ready {
 		t.Fatalf("before: %+v", detail)
 	}

@@ -32,8 +32,8 @@ func equal[T comparable](t testing.TB, what any, got, want T) {
 	}
 }
 
-// ends runs a command that has to end with a status, with these words on stderr, on stdout if the status is 0, and nothing on the
-// other one; and never with a secret.
+// ends runs a command that has to end with a status, with these words on stderr, on stdout if the
+// status is 0, and nothing on the other one; and never with a secret.
 func ends(t *testing.T, env map[string]string, args []string, want int, words string) {
 	t.Helper()
 	status, told, other := daemontest.Run(t, run, env, args...)
@@ -53,13 +53,15 @@ func TestUsageErrors(t *testing.T) {
 		{"--redis redis://127.0.0.1:1", "", "--nats URL is needed"},
 		{"--nats nats://127.0.0.1:1", "", "--redis URL is needed"},
 		{both + "start", "", `argument "start"`},
-		{both + "ledger", "", `argument "ledger"`},
+		{both + "ledger", "", "unknown flag --nats"},
 		{"ledger", "", "--redis URL is needed"},
 		{"ledger --redis http://x", "", "--redis"},
 		{"ledger --redis redis://127.0.0.1:1 all", "", `argument "all"`},
 		{"ledger --redis redis://127.0.0.1:1 --namespace a.b", "", "--namespace"},
-		{"ledgers", "", `argument "ledgers": there is no such command; want rules, ledger, keygen, block, fleet, get, reset, top, unblock, or flags only`},
-		{"nats://u:geheim@127.0.0.1:1", "", `argument "nats://xxxxx@127.0.0.1:1": want flags only`},
+		{"ledgers", "", `argument "ledgers": did you mean ledger?`},
+		{"dance", "",
+			`argument "dance": want one of the commands block, completion, fleet, get, keygen, ledger, reset, rules, top, unblock`},
+		{"nats://u:geheim@127.0.0.1:1", "", `argument "nats://xxxxx@127.0.0.1:1": want`},
 		{"top", "", "--nats URL is needed"},
 		{"fleet --nats nats://127.0.0.1:1 all", "", `argument "all"`},
 		{"get --nats nats://127.0.0.1:1", "", "want one KEY"},
@@ -69,8 +71,8 @@ func TestUsageErrors(t *testing.T) {
 		{"block k --rule r --nats nats://127.0.0.1:1 --for 9999h", "", "--for"},
 		{"unblock k --nats nats://127.0.0.1:1", "", "--rule NAME is needed"},
 		{"reset k --nats nats://127.0.0.1:1", "", "--rule NAME is needed"},
-		{"rules", "", "want a command: apply, get, list, delete, history, validate, diff"},
-		{"rules aply", "", `rules "aply": want apply`},
+		{"rules", "", "want one of the commands apply, delete, diff, get, history, list, validate"},
+		{"rules aply", "", `argument "aply": did you mean apply?`},
 		{"rules --nats x", "", "unknown flag --nats"},
 		{"rules apply --nats a", "", "--file FILE is needed"},
 		{"rules apply x.yaml --nats a", "", `argument "x.yaml"`},
@@ -86,7 +88,8 @@ func TestUsageErrors(t *testing.T) {
 		{"--nats a --redis redis://u:p@a", "OFFPATH_REDIS_PASSWORD=" + canary, "want one of them"},
 		{"--nats nats://u:" + canary + "@a --redis redis://a --nats-nkey n", "", "want one of them"},
 		{secure + "--admin-key k", "", "--admin-cert and --admin-key need each other"},
-		{secure + "--redis-password " + canary, "", "unknown flag --redis-password"},
+		{secure + "--redis-password " + canary, "",
+			"--redis-password: a secret: want it in the environment"},
 		{"rules delete x --nats a --rules-signing-key-file f", "OFFPATH_RULES_SIGNING_KEY=" + canary, "want one of them"},
 		{"keygen a b", "", "want one FILE at most"},
 		{"rules get --nats a --nats-cert c", "", "--nats-cert and --nats-key need each other"},
@@ -110,7 +113,8 @@ func TestBadValues(t *testing.T) {
 	}
 }
 
-// TestFilesAndPorts: each group of files that are missing is named by its flags, and a port that is in use by its number.
+// TestFilesAndPorts: each group of files that are missing is named by its flags, and a port that is
+// in use by its number.
 func TestFilesAndPorts(t *testing.T) {
 	const both = "--nats a --redis rediss://a "
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -132,13 +136,13 @@ func TestFilesAndPorts(t *testing.T) {
 	}
 }
 
-// TestHelpAndVersion: each command has help, that of rules names its commands, and no flag takes a password, which every user of
-// the machine could read.
+// TestHelpAndVersion: each command has help, that of rules names its commands, and no flag takes a
+// password, which every user of the machine could read.
 func TestHelpAndVersion(t *testing.T) {
 	want := map[string][]string{"--help": {"--gather DURATION"}, "ledger --help": {"--redis URL"}, "rules --help": nil}
-	for _, c := range rulesCommands {
-		want["rules --help"] = append(want["rules --help"], "  "+c.name+" ")
-		want["rules "+c.name+" --help"] = []string{"--json"}
+	for _, c := range newRules().Commands() {
+		want["rules --help"] = append(want["rules --help"], "  "+c.Name()+" ")
+		want["rules "+c.Name()+" --help"] = []string{"--json"}
 	}
 	want["rules validate --help"] = []string{"-f, --file FILE"}
 	for args, parts := range want {

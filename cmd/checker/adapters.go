@@ -6,7 +6,7 @@ import (
 	"net/http"
 	"sync/atomic"
 
-	"github.com/offpath-io/offpath/cmd/checker/door"
+	"github.com/offpath-io/offpath/cmd/checker/api"
 	"github.com/offpath-io/offpath/cmd/checker/forwardauth"
 	"github.com/offpath-io/offpath/cmd/internal/reply"
 	"github.com/offpath-io/offpath/pkg/check"
@@ -54,7 +54,7 @@ func (a *adapters) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		notYet(w)
 		return
 	}
-	door.NoRules().ServeHTTP(w, r)
+	api.NoRules().ServeHTTP(w, r)
 }
 
 // proxy is the reverse proxy.

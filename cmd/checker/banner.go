@@ -6,7 +6,7 @@ import (
 	"io"
 	"strings"
 
-	"github.com/offpath-io/offpath/cmd/checker/door"
+	"github.com/offpath-io/offpath/cmd/checker/api"
 	"github.com/offpath-io/offpath/internal/natssource"
 	"github.com/offpath-io/offpath/internal/redact"
 	"github.com/offpath-io/offpath/internal/version"
@@ -45,7 +45,7 @@ func (b banner) writeParts(w io.Writer) {
 		kind = "everything in one process"
 	}
 	fmt.Fprintf(w, "offpath checker %s: %s\n\n", b.version.Version, kind)
-	fmt.Fprintf(w, "  HTTP door   %s%s\n", b.door, door.Path)
+	fmt.Fprintf(w, "  HTTP door   %s%s\n", b.door, api.Path)
 	if b.grpc != "" {
 		fmt.Fprintf(w, "  gRPC door   %s, Envoy's rate limit service v3, and its quota service\n", b.grpc)
 	}
@@ -172,7 +172,7 @@ func (b banner) writeTry(w io.Writer) {
 	}
 	quoted := strings.ReplaceAll(string(body), "'", `\u0027`)
 	fmt.Fprintf(w, "Try it; this asks %d times, and is answered 200 until the limit is used up, then 429:\n", requests)
-	fmt.Fprintf(w, "  curl -s%s -w '%%{http_code}\\n' -d '%s' '%s%s?[1-%d]'\n\n", b.curlFiles(), quoted, b.door, door.Path, requests)
+	fmt.Fprintf(w, "  curl -s%s -w '%%{http_code}\\n' -d '%s' '%s%s?[1-%d]'\n\n", b.curlFiles(), quoted, b.door, api.Path, requests)
 }
 
 // curlFiles are the arguments with which curl trusts the door, and the door curl.

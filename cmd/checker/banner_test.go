@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/offpath-io/offpath/cmd/checker/door"
+	"github.com/offpath-io/offpath/cmd/checker/api"
 	"github.com/offpath-io/offpath/deploy"
 	"github.com/offpath-io/offpath/internal/testing/daemontest"
 	"github.com/offpath-io/offpath/internal/version"
@@ -122,7 +122,7 @@ func TestCommandToTry(t *testing.T) {
 		}
 		url, times, _ := strings.Cut(strings.TrimSuffix(args[5], "]"), "?[1-")
 		requests, err := strconv.Atoi(times)
-		if err != nil || requests > 40 || url != served.URL+door.Path {
+		if err != nil || requests > 40 || url != served.URL+api.Path {
 			t.Errorf("%s: %s, %v", name, args[5], err)
 		}
 		var answers strings.Builder

@@ -184,10 +184,9 @@ func TestNoCacheWithoutADirectory(t *testing.T) {
 		{state, "--cache-dir none", ""},
 		{state, "--cache-dir /x", "/x"},
 	} {
-		getenv := func(name string) string { return map[string]string{"STATE_DIRECTORY": test.env}[name] }
-		c, _, err := readConfig(append(strings.Fields(test.args), "--nats", "nats://127.0.0.1:1", "--rules", "nats"), getenv, os.Stdout)
-		if err != nil || c.cacheDir != test.want {
-			t.Errorf("%+v: %q, %v", test, c.cacheDir, err)
+		args := append(strings.Fields(test.args), "--nats", "nats://127.0.0.1:1", "--rules", "nats")
+		if c := readConfig(t, map[string]string{"STATE_DIRECTORY": test.env}, args...); c.cacheDir != test.want {
+			t.Errorf("%+v: %q", test, c.cacheDir)
 		}
 	}
 	r := newRestarted(t)

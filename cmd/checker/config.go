@@ -1,10 +1,13 @@
 package main
 
 import (
-	"io"
+	"cmp"
 	"log/slog"
 	"strings"
 	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/offpath-io/offpath/cmd/internal/daemon"
 	"github.com/offpath-io/offpath/cmd/internal/signing"
@@ -17,17 +20,19 @@ import (
 	"github.com/offpath-io/offpath/pkg/limitheaders"
 )
 
-const summary = `Decides, for programs that ask over HTTP, and for Envoy over gRPC, whether a request may pass.
+const summary = `
+Decides whether a request may pass, for programs that ask over HTTP and for Envoy, which asks over
+gRPC.
 
 Without --nats everything runs in this process: a NATS server, an aggregator that keeps its counts
-in memory, and, without --rules, the demo's rules. Other checkers may join it by its NATS URL.
-With --nats it joins the fleet on that NATS, which --rules has to be given for.
+in memory, and, without --rules, a demo's rules. Other checkers can join it by its NATS URL. With
+--nats it joins the fleet on that NATS, and --rules is needed.
 
-Rules can change while it runs. --rules FILE watches the file. --rules nats watches the fleet's bucket
-in NATS JetStream, which "aggregator rules apply" writes; so does a start without --nats and --rules. Bad rules
-are refused, and the last good ones stay.
+Rules can change while it runs. --rules FILE watches the file. --rules nats watches the fleet's
+bucket in NATS JetStream, which "aggregator rules apply" writes; so does a start without --nats and
+--rules. Bad rules are refused, and the last good ones stay in force.
 
-With --upstream it is a reverse proxy too, and limits what it passes on.`
+With --upstream it is also a reverse proxy, and limits the requests that it passes on.`
 
 // config is what the flags say.
 type config struct {
@@ -87,8 +92,11 @@ const (
 	mostHellos = 100_000_000
 )
 
-func readConfig(args []string, getenv func(string) string, stdout io.Writer) (c config, done bool, err error) {
-	c = config{
+// newCommand returns the command, which hands its configuration to run.
+func newCommand(
+	getenv func(string) string, run func(cmd *cobra.Command, c config) error,
+) *cobra.Command {
+	c := config{
 		listen:      "127.0.0.1:8080",
 		grpc:        "127.0.0.1:8081",
 		admin:       "127.0.0.1:9090",
@@ -108,69 +116,141 @@ func readConfig(args []string, getenv func(string) string, stdout io.Writer) (c 
 		cacheDir:    stateDirectory(getenv),
 	}
 	c.trail.setDefaults()
-	s := flags.New("checker", summary, version.Get().Line("checker"))
-	flags.Add(s, &c.rulesFrom, "rules", "FILE|nats", "rules to decide by: a YAML file, or the fleet's bucket; both are watched (a file called nats is ./nats)", flags.Text)
-	flags.Add(s, &c.nats, "nats", "URL", "NATS of the fleet to join; several servers of it with commas between", flags.NATS)
-	flags.Add(s, &c.name, "name", "NAME", "who this checker is to NATS, whose accounts can hold it to subjects with this name in them; several may share one", flags.Namespace)
-	flags.Add(s, &c.listen, "listen", "ADDRESS", "where the HTTP door listens, as host:port", flags.Address)
-	flags.Add(s, &c.grpc, "grpc", "ADDRESS|none", "where the gRPC door listens, as host:port: Envoy's rate limit service v3, and its quota service", grpcAddress)
-	flags.Add(s, &c.envoyHeaders, "envoy-headers", "WHICH", "headers that Envoy is asked to add to its response: none, ratelimit (RateLimit-Limit and so on) or x-ratelimit", readEnvoyHeaders)
-	flags.Add(s, &c.admin, "admin", "ADDRESS", "where /metrics, /healthz and /readyz are", flags.Address)
-	flags.Add(s, &c.namespace, "namespace", "NAME", "the fleet's name: fleets of different names share a NATS", flags.Namespace)
-	flags.Add(s, &c.logLevel, "log-level", "LEVEL", "the least that is logged: debug, info, warn or error", flags.Level)
-	flags.Add(s, &c.flush, "flush", "DURATION", "how long hits wait at most until they are reported",
-		flags.Duration(time.Millisecond, time.Minute))
-	flags.Add(s, &c.quietFor, "quiet-for", "DURATION", "how long hits of keys far below their limit wait at most; one that is killed loses them",
-		flags.Duration(time.Millisecond, time.Hour))
-	flags.Add(s, &c.acquire, "acquire", "DURATION", "how long a request under strict enforcement waits for a permit at most; 0 for not at all",
-		flags.Duration(0, time.Minute))
-	flags.Add(s, &c.maxLiveKeys, "max-live-keys", "N", "most keys with unreported hits, and blocked keys, about 200 bytes each",
-		flags.Int(1, maxKeys))
-	flags.Add(s, &c.maxIdleKeys, "max-idle-keys", "N", "most further keys to remember, about 200 bytes each; 0 for none",
-		flags.Int(0, maxKeys))
-	flags.Add(s, &c.keyHash, "key-hash", "FILE", "a secret, of 16 bytes or more, the same in all checkers: NATS and the store see keyed hashes of keys", flags.Text)
-	flags.Add(s, &c.receiptKeyFile, "receipt-key-file", "FILE", "the fleet's secret by which checkers know each other's receipts, of 32 bytes or more; a second line may hold the one before it. Without, a checker settles its own only, until it restarts", flags.Text)
-	s.AddSecret(&c.receiptKey, "receipt-key", "that secret, if it is in no file")
-	flags.Add(s, &c.expectCheckers, "expect-checkers", "N", "how many checkers the fleet has, to keep to a share of the limits until it is heard of; 0 to go by own hits",
-		flags.Int(0, 1<<16))
-	flags.Add(s, &c.staleAfter, "stale-after", "N", "after so many unanswered hellos, one each 2s, what is known is stale", flags.Int(1, mostHellos))
-	flags.Add(s, &c.shareAfter, "share-after", "N", "after so many, this checker keeps to its share of the limits", flags.Int(1, mostHellos))
-	flags.Add(s, &c.outageAfter, "outage-after", "N", "after so many, rules of on_outage open or closed decide by that", flags.Int(1, mostHellos))
+	cmd := &cobra.Command{
+		Use: "checker", Long: summary, Version: version.Get().Line("checker"),
+		Args: flags.NoArguments,
+	}
+	c.addFlags(cmd)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if err := c.check(cmd.Flags()); err != nil {
+			return err
+		}
+		return run(cmd, c)
+	}
+	cmd.AddCommand(newExplain())
+	return cmd
+}
+
+func (c *config) addFlags(cmd *cobra.Command) {
+	flags.Topic(cmd, "Fleet", c.addFleetFlags)
+	flags.Topic(cmd, "Rules and blocks", c.addRulesFlags)
+	flags.Topic(cmd, "Addresses", c.addAddressFlags)
+	flags.Topic(cmd, "Reporting and permits", c.addReportFlags)
+	flags.Topic(cmd, "Without the fleet", c.addDegradationFlags)
+	flags.Topic(cmd, "Keys and receipts", c.addKeyFlags)
+	flags.Topic(cmd, "Clients behind proxies", c.addClientFlags)
+	flags.Topic(cmd, "Reverse proxy", c.addProxyFlags)
+	flags.Topic(cmd, "Logs and traces", func(s *pflag.FlagSet) {
+		flags.Add(s, &c.logLevel, "log-level",
+			"the least `LEVEL` to log: debug, info, warn or error",
+			flags.OneOf(slog.LevelDebug, slog.LevelInfo, slog.LevelWarn, slog.LevelError))
+		c.trail.addFlags(s)
+	})
+	flags.Topic(cmd, "Access to NATS", c.access.AddFlags)
+	flags.Topic(cmd, "TLS", c.addTLSFlags)
+}
+
+func (c *config) addFleetFlags(s *pflag.FlagSet) {
+	natsconn.AddFleetFlags(s, &c.nats, &c.namespace)
+	flags.Add(s, &c.name, "name", "`NAME` of this checker in NATS subjects, so that a NATS "+
+		"account can restrict it to its own; several checkers may share one", natsconn.Name)
+}
+
+func (c *config) addRulesFlags(s *pflag.FlagSet) {
+	s.StringVar(&c.rulesFrom, "rules", "", "`FILE|nats` with the rules: a YAML file, or nats for "+
+		"the fleet's bucket; both are watched (write ./nats for a file called nats)")
 	c.rulesKeys.AddPublic(s, signing.Rules)
 	c.entriesKeys.AddPublic(s, signing.Entries)
-	flags.Add(s, &c.cacheDir, "cache-dir", "DIR|none", "where the rules of the bucket and the blocks in force are kept, for a start while NATS is away; systemd's StateDirectory unless given", cacheDirectory)
-	c.origins.AddFlags(s, "the HTTP door, and for /metrics")
-	c.trail.addFlags(s)
-	c.addProxyFlags(s)
-	s.AddSecret(&c.consoleToken, "console-token", "tokens of those who may block and reset keys at the demo's console, NAME:TOKEN or TOKEN")
-	c.addTLSFlags(s)
-	done, err = s.Parse(args, getenv, stdout)
-	if err == nil && !done {
-		err = c.checkProxy(s)
+	flags.Add(s, &c.cacheDir, "cache-dir", "`DIR|none` to keep the bucket's rules and the blocks "+
+		"in force in, for a start while NATS is away; by default systemd's StateDirectory",
+		cacheDirectory)
+}
+
+func (c *config) addAddressFlags(s *pflag.FlagSet) {
+	flags.Add(s, &c.listen, "listen", "`ADDRESS` of the HTTP API, as host:port", flags.Address)
+	flags.Add(s, &c.grpc, "grpc", "`ADDRESS|none` of Envoy's rate limit service v3 and its quota "+
+		"service, as host:port", grpcAddress)
+	flags.Add(s, &c.envoyHeaders, "envoy-headers", "`WHICH` headers Envoy is asked to add to its "+
+		"response: none, ratelimit (RateLimit-Limit and so on) or x-ratelimit", readEnvoyHeaders)
+	flags.Add(s, &c.admin, "admin", "`ADDRESS` of /metrics, /healthz and /readyz", flags.Address)
+	c.origins.AddFlags(s, "the HTTP API and /metrics")
+	flags.AddSecret(s, &c.consoleToken, "console-token", "tokens of the people who may block and "+
+		"reset keys at the demo's console, NAME:TOKEN or TOKEN")
+	flags.Add(s, &c.stopDelay, "stop-delay", "`DURATION` between the order to stop and the end of "+
+		"serving; /readyz answers 503 meanwhile, so that load balancers take notice",
+		flags.Duration(0, 5*time.Minute))
+}
+
+func (c *config) addReportFlags(s *pflag.FlagSet) {
+	flags.Add(s, &c.flush, "flush", "longest `DURATION` until hits are reported",
+		flags.Duration(time.Millisecond, time.Minute))
+	flags.Add(s, &c.quietFor, "quiet-for", "the same `DURATION` for keys far below their limit; a "+
+		"checker that is killed loses these hits", flags.Duration(time.Millisecond, time.Hour))
+	flags.Add(s, &c.acquire, "acquire", "longest `DURATION` that a request under strict "+
+		"enforcement waits for a permit; 0 for no wait", flags.Duration(0, time.Minute))
+}
+
+func (c *config) addDegradationFlags(s *pflag.FlagSet) {
+	flags.Add(s, &c.expectCheckers, "expect-checkers", "the fleet has `N` checkers: until it "+
+		"answers, this one keeps to its share of the limits; 0 to decide by its own hits",
+		flags.Int(0, 1<<16))
+	flags.Add(s, &c.staleAfter, "stale-after",
+		"after `N` unanswered hellos, one each 2s, the counts are stale",
+		flags.Int(1, mostHellos))
+	flags.Add(s, &c.shareAfter, "share-after",
+		"after `N` this checker keeps to its share of the limits",
+		flags.Int(1, mostHellos))
+	flags.Add(s, &c.outageAfter, "outage-after",
+		"after `N` rules with on_outage open or closed decide by that",
+		flags.Int(1, mostHellos))
+}
+
+func (c *config) addKeyFlags(s *pflag.FlagSet) {
+	flags.Add(s, &c.maxLiveKeys, "max-live-keys", "at most `N` keys with unreported hits or a "+
+		"block, about 200 bytes each", flags.Int(1, maxKeys))
+	flags.Add(s, &c.maxIdleKeys, "max-idle-keys", "remember at most `N` further keys, about 200 "+
+		"bytes each; 0 for none", flags.Int(0, maxKeys))
+	s.StringVar(&c.keyHash, "key-hash", "", "`FILE` with a secret of 16 bytes or more, the same "+
+		"for all checkers: NATS and the store see keyed hashes of keys")
+	s.StringVar(&c.receiptKeyFile, "receipt-key-file", "", "`FILE` with the fleet's secret, of 32 "+
+		"bytes or more, that signs receipts; a second line may hold the one before it. Without "+
+		"it, a checker settles only its own receipts, until it restarts")
+	flags.AddSecret(s, &c.receiptKey, "receipt-key", "that secret, if it is in no file")
+}
+
+// check refuses settings that do not make sense together, and completes the others.
+func (c *config) check(given *pflag.FlagSet) error {
+	err := cmp.Or(c.checkProxy(given), c.checkTLS(), c.checkFleet(given))
+	switch {
+	case err != nil:
+		return err
+	case c.receiptKeyFile != "" && c.receiptKey != "":
+		return flags.Usagef("--receipt-key-file, and a receipt key in the environment: " +
+			"want one of them")
+	case c.shareAfter < c.staleAfter || c.outageAfter < c.shareAfter:
+		return flags.Usagef("--stale-after %d, --share-after %d, --outage-after %d: "+
+			"want them in this order", c.staleAfter, c.shareAfter, c.outageAfter)
 	}
-	if err == nil && !done {
-		err = c.checkTLS()
+	return nil
+}
+
+// checkFleet refuses settings of a fleet where there is none, and a fleet without rules.
+func (c *config) checkFleet(given *pflag.FlagSet) error {
+	switch {
+	case c.nats != "" && c.rulesFrom == "":
+		return flags.Usagef("--nats joins a fleet: it needs --rules FILE too, with the same " +
+			"rules as the rest of the fleet, or --rules nats for those in its bucket")
+	case c.nats != "":
+		return nil
+	case given.Changed("rules-public-keys") || given.Changed("entries-public-keys"):
+		return flags.Usagef("--rules-public-keys and --entries-public-keys are for a fleet, " +
+			"--nats: without one, keys are made up at the start")
+	case given.Changed("cache-dir") && c.cacheDir != "":
+		return flags.Usagef("--cache-dir is for a fleet, --nats: " +
+			"without one, nothing can be away at a start")
 	}
-	if err == nil && !done && c.nats != "" && c.rulesFrom == "" {
-		err = flags.Usagef("--nats joins a fleet: it needs --rules FILE too, the same rules as the rest of the fleet has, or --rules nats for those in its bucket")
-	}
-	if err == nil && !done && c.nats == "" && (s.Given("rules-public-keys") || s.Given("entries-public-keys")) {
-		err = flags.Usagef("--rules-public-keys and --entries-public-keys are for a fleet, --nats: " +
-			"without one, keys are made up at the start")
-	}
-	if err == nil && !done && c.nats == "" {
-		if s.Given("cache-dir") && c.cacheDir != "" {
-			err = flags.Usagef("--cache-dir is for a fleet, --nats: without one, nothing is needed that could be away")
-		}
-		c.cacheDir = ""
-	}
-	if err == nil && !done && c.receiptKeyFile != "" && c.receiptKey != "" {
-		err = flags.Usagef("--receipt-key-file, and a receipt key in the environment: want one of them")
-	}
-	if err == nil && !done && (c.shareAfter < c.staleAfter || c.outageAfter < c.shareAfter) {
-		err = flags.Usagef("--stale-after %d, --share-after %d, --outage-after %d: want them in this order", c.staleAfter, c.shareAfter, c.outageAfter)
-	}
-	return c, done, err
+	c.cacheDir = ""
+	return nil
 }
 
 // grpcAddress takes an address, or what stands for none.
@@ -192,7 +272,7 @@ func cacheDirectory(text string) (string, error) {
 	if text == noCache {
 		return "", nil
 	}
-	return flags.Text(text)
+	return text, nil
 }
 
 // noCache is what --cache-dir says for none.

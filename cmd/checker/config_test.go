@@ -1,12 +1,15 @@
 package main
 
 import (
-	"io"
 	"log/slog"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/spf13/cobra"
+
 	"github.com/offpath-io/offpath/cmd/internal/daemon"
+	"github.com/offpath-io/offpath/internal/flags"
 	"github.com/offpath-io/offpath/pkg/envoylimit"
 	"github.com/offpath-io/offpath/pkg/identity/httpidentity"
 	"github.com/offpath-io/offpath/pkg/limitheaders"
@@ -14,10 +17,7 @@ import (
 
 // TestEverySetting sets each one by its flag. Each flag has a variable, as the tests of flags hold.
 func TestEverySetting(t *testing.T) {
-	defaults, done, err := readConfig(nil, func(string) string { return "" }, io.Discard)
-	if done || err != nil {
-		t.Fatal(done, err)
-	}
+	defaults := readConfig(t, nil)
 	want := config{
 		listen: "127.0.0.1:8080", grpc: "127.0.0.1:8081", admin: "127.0.0.1:9090", namespace: "offpath", logLevel: slog.LevelInfo,
 		flush: 50 * time.Millisecond, quietFor: time.Second, acquire: 20 * time.Millisecond, maxLiveKeys: 1 << 20, maxIdleKeys: 1 << 20,
@@ -28,8 +28,8 @@ func TestEverySetting(t *testing.T) {
 	if defaults != want {
 		t.Errorf("defaults\ngot  %+v\nwant %+v", defaults, want)
 	}
-	if c, _, err := readConfig([]string{"--grpc", ""}, func(string) string { return "" }, io.Discard); err != nil || c.grpc != "" {
-		t.Errorf("--grpc \"\": %q, %v", c.grpc, err)
+	if c := readConfig(t, nil, "--grpc", ""); c.grpc != "" {
+		t.Errorf("--grpc \"\": %q", c.grpc)
 	}
 	for _, test := range []struct {
 		flag, value string
@@ -100,9 +100,24 @@ func TestEverySetting(t *testing.T) {
 		if want.upstream != "" && test.flag != "upstream" {
 			environment["OFFPATH_UPSTREAM"] = want.upstream
 		}
-		getenv := func(name string) string { return environment[name] }
-		if got, _, err := readConfig([]string{"--" + test.flag, test.value}, getenv, io.Discard); err != nil || got != want {
-			t.Errorf("--%s %s: %v\ngot  %+v\nwant %+v", test.flag, test.value, err, got, want)
+		if got := readConfig(t, environment, "--"+test.flag, test.value); got != want {
+			t.Errorf("--%s %s\ngot  %+v\nwant %+v", test.flag, test.value, got, want)
 		}
 	}
+}
+
+// readConfig returns the configuration that a good command line makes.
+func readConfig(t *testing.T, env map[string]string, args ...string) (c config) {
+	t.Helper()
+	getenv := func(name string) string { return env[name] }
+	cmd := newCommand(getenv, func(_ *cobra.Command, got config) error {
+		c = got
+		return nil
+	})
+	var stderr strings.Builder
+	e := flags.Environment{Prefix: "OFFPATH_", Getenv: getenv, Stdout: &stderr, Stderr: &stderr}
+	if status := e.Run(t.Context(), cmd, args); status != 0 {
+		t.Errorf("%q: status %d, %s", args, status, &stderr)
+	}
+	return c
 }

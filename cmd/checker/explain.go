@@ -2,7 +2,6 @@ package main
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"strconv"
@@ -10,75 +9,79 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"github.com/offpath-io/offpath/cmd/checker/door"
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/offpath-io/offpath/cmd/checker/api"
 	"github.com/offpath-io/offpath/cmd/internal/rulesfile"
 	"github.com/offpath-io/offpath/internal/flags"
-	"github.com/offpath-io/offpath/internal/version"
 	"github.com/offpath-io/offpath/pkg/check"
 	"github.com/offpath-io/offpath/pkg/window"
 )
 
-const explainSummary = `Says what the rules of a file make of a request, of which nothing has been counted yet.
+const explainSummary = `Says what the rules of a file make of a request, of which nothing has been
+counted yet.
 
-It reads the request's attributes from standard input, as a JSON object of strings: {"user": "kristie", "api": "createURL"}.
-Its exit status is 0 if the request may pass, 1 if a rule denies it, and 2 if it cannot be told. A running checker tells the same of
-what it has counted at POST /v1/explain.`
+It reads the request's attributes from standard input, as a JSON object of strings:
+{"user": "kristie", "api": "createURL"}. Its exit status is 0 if the request may pass, 1 if a rule
+denies it, and 2 if it cannot decide. A running checker explains what it has counted at POST
+/v1/explain.`
 
-// The exit statuses of "checker explain".
+// The exit statuses of "checker explain", besides 0.
 const (
-	exitAllowed = 0
-	exitDenied  = 1
-	exitFailed  = 2
+	exitDenied = 1
+	exitFailed = 2
 )
 
-// explain is the command "checker explain". It returns its exit status.
-func explain(args []string, getenv func(string) string, stdin io.Reader, stdout, stderr io.Writer) int {
-	status, err := explainRequest(args, getenv, stdin, stdout)
-	if err == nil {
-		return status
+func newExplain() *cobra.Command {
+	file, cost, asJSON := "", 1, false
+	cmd := &cobra.Command{
+		Use: "explain", Short: "say what rules make of a request", Long: explainSummary,
+		Args: flags.NoArguments,
 	}
-	fmt.Fprintf(stderr, "checker explain: %v\n", err)
-	if _, isUsage := errors.AsType[*flags.UsageError](err); isUsage {
-		fmt.Fprintln(stderr, "checker explain --help lists the flags.")
+	flags.Topic(cmd, "Request", func(s *pflag.FlagSet) {
+		s.StringVar(&file, "rules", "",
+			"`FILE` with the rules, as YAML, or in envoyproxy/ratelimit's format")
+		flags.Add(s, &cost, "cost", "the request's cost of `N` hits",
+			flags.Int(1, int(window.MaxCount)))
+		s.BoolVar(&asJSON, "json", false, "print JSON, as POST /v1/explain answers")
+	})
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		result, err := explain(file, cost, cmd.InOrStdin())
+		if err == nil && asJSON {
+			err = json.NewEncoder(cmd.OutOrStdout()).Encode(api.NewExplained(result))
+		} else if err == nil {
+			err = printExplained(cmd.OutOrStdout(), result.Decision, result.Explanations)
+		}
+		if err != nil {
+			return &flags.ExitError{Status: exitFailed, Err: err}
+		}
+		if !result.Allowed {
+			return &flags.ExitError{Status: exitDenied}
+		}
+		return nil
 	}
-	return exitFailed
+	return cmd
 }
 
-func explainRequest(args []string, getenv func(string) string, stdin io.Reader, stdout io.Writer) (status int, err error) {
-	file, cost, asJSON := "", 1, false
-	s := flags.New("checker explain", explainSummary, version.Get().Line("checker"))
-	flags.Add(s, &file, "rules", "FILE", "rules to explain, as YAML; envoyproxy/ratelimit's format is read, too", flags.Text)
-	flags.Add(s, &cost, "cost", "N", "cost of the request", flags.Int(1, int(window.MaxCount)))
-	flags.Add(s, &asJSON, "json", "", "print JSON, as POST /v1/explain answers, instead of a text", flags.Bool)
-	done, err := s.Parse(args, getenv, stdout)
-	if err != nil || done {
-		return exitAllowed, err
-	}
+// explain decides about the request whose attributes stdin has.
+func explain(file string, cost int, stdin io.Reader) (r check.Result, err error) {
 	if file == "" || file == rulesfile.Stdin {
-		return exitFailed, flags.Usagef("want --rules FILE")
+		return r, flags.Usagef("want --rules FILE")
 	}
 	_, set, err := rulesfile.Open(file, nil) // standard input has the request
 	if err != nil {
-		return exitFailed, err
+		return r, err
 	}
-	attributes, err := door.ReadAttributes(stdin)
+	attributes, err := api.ReadAttributes(stdin)
 	if err != nil {
-		return exitFailed, fmt.Errorf("standard input: %w", err)
+		return r, fmt.Errorf("standard input: %w", err)
 	}
 	checker, err := check.New(check.Options{Rules: set})
 	if err != nil {
-		return exitFailed, err
+		return r, err
 	}
-	result := checker.Do(check.Request{Attributes: attributes, Cost: int64(cost), Mode: check.Explain})
-	if asJSON {
-		err = json.NewEncoder(stdout).Encode(door.NewExplained(result))
-	} else {
-		err = printExplained(stdout, result.Decision, result.Explanations)
-	}
-	if err == nil && !result.Allowed {
-		return exitDenied, nil
-	}
-	return exitAllowed, err
+	return checker.Do(check.Request{Attributes: attributes, Cost: int64(cost), Mode: check.Explain}), nil
 }
 
 // printExplained prints an explanation for people.

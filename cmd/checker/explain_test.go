@@ -9,7 +9,7 @@ import (
 	"testing"
 	"testing/iotest"
 
-	"github.com/offpath-io/offpath/cmd/checker/door"
+	"github.com/offpath-io/offpath/cmd/checker/api"
 )
 
 const explainRules = `
@@ -46,7 +46,7 @@ func TestExplain(t *testing.T) {
 		{"--rules " + imported + " --cost 6", `{"domain":"mail","to":"k"}`, 1, []string{"denied (429)"}, nil},
 		{"", `{"user":1}`, 2, nil, []string{`standard input: attribute "user": want a string`}},
 		{"", `{"user":"k"} {}`, 2, nil, []string{"goes on"}},
-		{"", strings.Repeat(" ", door.MaxBody+1), 2, nil, []string{"longer than"}},
+		{"", strings.Repeat(" ", api.MaxBody+1), 2, nil, []string{"longer than"}},
 		{"", "\xff", 2, nil, []string{"UTF-8"}},
 		{"--cost 0", `{}`, 2, nil, []string{"--cost", "--help"}},
 		{"--nonsense", `{}`, 2, nil, []string{"nonsense", "--help"}},
@@ -70,7 +70,7 @@ func TestExplain(t *testing.T) {
 		}
 	}
 	out, _ := explained(t, 1, strings.NewReader(`{"user":"k","tokens":"11"}`), "--rules", file, "--json")
-	var said door.Explained
+	var said api.Explained
 	if err := json.Unmarshal([]byte(out), &said); err != nil ||
 		said.Decision.Allowed || !said.Rules[0].Part.Decides || said.Rules[1].Applies {
 		t.Errorf("%v: %s", err, out)
@@ -87,6 +87,9 @@ func TestExplain(t *testing.T) {
 func explained(t *testing.T, status int, in io.Reader, args ...string) (stdout, stderr string) {
 	t.Helper()
 	var out, errs bytes.Buffer
-	equal(t, args, explain(args, func(string) string { return "" }, in, &out, &errs), status)
+	run := options{stdin: in}.run
+	getenv := func(string) string { return "" }
+	equal(t, args, run(t.Context(), append([]string{"explain"}, args...), getenv, &out, &errs),
+		status)
 	return out.String(), errs.String()
 }

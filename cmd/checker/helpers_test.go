@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/offpath-io/offpath/cmd/checker/door"
+	"github.com/offpath-io/offpath/cmd/checker/api"
 	"github.com/offpath-io/offpath/internal/testing/daemontest"
 )
 
@@ -54,7 +54,7 @@ func startChecker(t *testing.T, args ...string) *daemontest.Daemon {
 // refuses runs a checker that has to end by itself, with a status and words on stderr, and without a banner.
 func refuses(t *testing.T, env map[string]string, args []string, status int, words ...string) {
 	t.Helper()
-	got, stdout, stderr := daemontest.Run(t, run, env, args...)
+	got, stdout, stderr := daemontest.Run(t, options{}.run, env, args...)
 	for _, want := range words {
 		if got != status || !strings.Contains(stderr, want) || stdout != "" {
 			t.Errorf("%v %v: status %d, want %d and %q\nstdout %q\nstderr %q", env, args, got, status, want, stdout, stderr)
@@ -64,10 +64,10 @@ func refuses(t *testing.T, env map[string]string, args []string, status int, wor
 
 func doorOf(d *daemontest.Daemon) string { return d.Find(`HTTP door +(https?://\S+)`) }
 
-func ask(t *testing.T, d *daemontest.Daemon, body string) (int, door.Answer) {
+func ask(t *testing.T, d *daemontest.Daemon, body string) (int, api.Answer) {
 	t.Helper()
 	status, text := daemontest.Do(t, "POST", doorOf(d), body)
-	var a door.Answer
+	var a api.Answer
 	if err := json.Unmarshal([]byte(text), &a); err != nil {
 		t.Fatalf("%d %s: %v", status, text, err)
 	}
@@ -75,7 +75,7 @@ func ask(t *testing.T, d *daemontest.Daemon, body string) (int, door.Answer) {
 }
 
 // asks fails the test unless the answer has this status.
-func asks(t *testing.T, d *daemontest.Daemon, body string, want int) door.Answer {
+func asks(t *testing.T, d *daemontest.Daemon, body string, want int) api.Answer {
 	t.Helper()
 	status, a := ask(t, d, body)
 	if status != want {

@@ -25,8 +25,7 @@ var quietLog = slog.New(slog.DiscardHandler)
 // adaptersFor serve by these rules, without a fleet.
 func adaptersFor(t *testing.T, text string) *adapters {
 	t.Helper()
-	c, _, err := readConfig(nil, func(string) string { return "" }, nil)
-	must(t, err)
+	c := readConfig(t, nil)
 	checker, err := check.New(check.Options{Rules: parse(t, text), MaxIdleKeys: 1000})
 	must(t, err)
 	a := &adapters{made: make(chan struct{})}
@@ -39,10 +38,7 @@ func quietProcess(t *testing.T, text string) *process {
 	t.Helper()
 	url := serverstest.NATS(t).URL()
 	startWorker(t, url, aggregate.Options{})
-	c, _, err := readConfig([]string{
-		"--nats", url, "--rules", writeFile(t, text), "--max-idle-keys", "1000",
-	}, func(string) string { return "" }, nil)
-	must(t, err)
+	c := readConfig(t, nil, "--nats", url, "--rules", writeFile(t, text), "--max-idle-keys", "1000")
 	p := &process{
 		config: c, log: quietLog, files: tlsfiles.New(quietLog), registry: prometheus.NewRegistry(),
 		leaving: daemon.NewLeaving(0), adapters: adapters{made: make(chan struct{})},

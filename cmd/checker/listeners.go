@@ -6,6 +6,8 @@ import (
 	"net"
 	"strings"
 
+	"github.com/spf13/pflag"
+
 	"github.com/offpath-io/offpath/cmd/internal/daemon"
 	"github.com/offpath-io/offpath/internal/flags"
 	"github.com/offpath-io/offpath/internal/tlsfiles"
@@ -40,15 +42,15 @@ func (c *config) ports() [4]port {
 	}
 }
 
-func (c *config) addTLSFlags(s *flags.Set) {
-	c.access.AddFlags(s)
+func (c *config) addTLSFlags(s *pflag.FlagSet) {
 	for _, p := range c.ports() {
 		p.tls.AddFlags(s, p.flag)
 	}
 	u := &c.tls.upstream
-	flags.Add(s, &u.Authorities, "upstream-ca", "FILE", "certificates of the authorities that vouch for the service at --upstream https://…; without it, the system's", flags.Text)
-	flags.Add(s, &u.Cert, "upstream-cert", "FILE", "certificate to show to that service", flags.Text)
-	flags.Add(s, &u.Key, "upstream-key", "FILE", "its key", flags.Text)
+	s.StringVar(&u.Authorities, "upstream-ca", "", "`FILE` with the certificates of the "+
+		"authorities to trust for --upstream https://…, in place of the system's")
+	s.StringVar(&u.Cert, "upstream-cert", "", "`FILE` with the certificate to show to that service")
+	s.StringVar(&u.Key, "upstream-key", "", "`FILE` with the key of that certificate")
 }
 
 // serviceTLS is how the reverse proxy and its service speak TLS.
@@ -98,15 +100,11 @@ func listen(c config, files *tlsfiles.Files) (l listeners, err error) {
 }
 
 func (p port) open(files *tlsfiles.Files) (net.Listener, error) {
-	secure, err := p.tls.Secure(files, p.flag)
-	if err != nil {
-		return nil, err
-	}
-	listener, err := daemon.Listen(p.address)
+	listener, err := p.tls.Listen(files, p.flag, p.address)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w%s", p.what, err, p.hint)
 	}
-	return secure(listener), nil
+	return listener, nil
 }
 
 // grpcTarget is what a gRPC client on this machine dials, "" if there is nothing to dial.

@@ -12,7 +12,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/offpath-io/offpath/cmd/checker/door"
+	"github.com/spf13/pflag"
+
+	"github.com/offpath-io/offpath/cmd/checker/api"
 	"github.com/offpath-io/offpath/cmd/checker/forwardauth"
 	"github.com/offpath-io/offpath/cmd/checker/upstream"
 	"github.com/offpath-io/offpath/internal/flags"
@@ -35,22 +37,34 @@ const (
 // outcome is the attribute that requests have which the upstream answered with one of --charge-on.
 var outcome = identity.Attribute{Name: "outcome", Value: "charged"}
 
-func (c *config) addProxyFlags(s *flags.Set) {
-	flags.Add(s, &c.trustedProxies, "trusted-proxies", "LIST|none", "addresses and prefixes, with commas between, of proxies whose word on the client is taken; "+
-		"without it, "+forwardauth.Path+" takes that of this machine, and --upstream nobody's", proxyList)
-	flags.Add(s, &c.forwarding, "forwarded-header", "NAME", "the header in which these proxies tell the client's address: X-Forwarded-For or Forwarded", httpidentity.ParseForwarding)
-	flags.Add(s, &c.ipv6Prefix, "ipv6-prefix", "N", "how many first bits of an IPv6 address are one client, of requests that proxies ask about or that are passed on", flags.Int(1, 128))
-	flags.Add(s, &c.rateHeaders, "ratelimit-headers", "WHICH", "the headers that tell such clients of their limits: the number of the IETF's draft, x-ratelimit, ratelimit or none", limitheaders.Parse)
-	flags.Add(s, &c.upstream, "upstream", "URL", "a service to limit, as a reverse proxy before it: http://, https://, or h2c:// for HTTP/2 without TLS", target)
-	flags.Add(s, &c.proxy, "proxy", "ADDRESS", "where the reverse proxy listens, as host:port", flags.Address)
-	flags.Add(s, &c.answer, "upstream-timeout", "DURATION", "how long the service may take until it begins to answer", flags.Duration(time.Millisecond, time.Hour))
-	flags.Add(s, &c.chargeOn, "charge-on", "STATUSES", "answers of the service, such as 401,403, that are charged afterwards to the rules that match outcome: charged", statusList)
+func (c *config) addClientFlags(s *pflag.FlagSet) {
+	flags.Add(s, &c.trustedProxies, "trusted-proxies", "`LIST|none` of addresses and prefixes of "+
+		"proxies to believe about their clients' addresses, with commas between; by default "+
+		forwardauth.Path+" believes this machine's, and --upstream none", proxyList)
+	flags.Add(s, &c.forwarding, "forwarded-header", "`NAME` of the header in which these proxies "+
+		"give the client's address: X-Forwarded-For or Forwarded", httpidentity.ParseForwarding)
+	flags.Add(s, &c.ipv6Prefix, "ipv6-prefix",
+		"the first `N` bits of an IPv6 address are one client", flags.Int(1, 128))
+	flags.Add(s, &c.rateHeaders, "ratelimit-headers", "`WHICH` headers tell these clients their "+
+		"limits: the number of the IETF's draft, x-ratelimit, ratelimit or none",
+		limitheaders.Parse)
 }
 
-// checkProxy refuses settings of a proxy that there is none of.
-func (c *config) checkProxy(s *flags.Set) error {
+func (c *config) addProxyFlags(s *pflag.FlagSet) {
+	flags.Add(s, &c.upstream, "upstream", "`URL` of a service to limit, as a reverse proxy before "+
+		"it: http://, https://, or h2c:// for HTTP/2 without TLS", target)
+	flags.Add(s, &c.proxy, "proxy", "`ADDRESS` of the reverse proxy, as host:port", flags.Address)
+	flags.Add(s, &c.answer, "upstream-timeout",
+		"longest `DURATION` until the service begins to answer",
+		flags.Duration(time.Millisecond, time.Hour))
+	flags.Add(s, &c.chargeOn, "charge-on", "`STATUSES` of the service's answers, such as 401,403, "+
+		"to charge afterwards to the rules that match outcome: charged", statusList)
+}
+
+// checkProxy refuses settings of a reverse proxy that does not run.
+func (c *config) checkProxy(given *pflag.FlagSet) error {
 	for _, name := range []string{"proxy", "upstream-timeout", "charge-on"} {
-		if c.upstream == "" && s.Given(name) {
+		if c.upstream == "" && given.Changed(name) {
 			return flags.Usagef("--%s is for the reverse proxy: it needs --upstream URL too", name)
 		}
 	}
@@ -137,13 +151,13 @@ func newHandlers(
 		Limit: limit.Handler, Trusts: builder.Trusts, Log: log,
 	})
 	// Forward-auth is not guarded: it has the Origin of the request that it is asked about.
-	api := c.origins.Guard(door.New(checker, c.acquire))
+	checks := c.origins.Guard(api.New(checker, c.acquire))
 	h.api = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == forwardauth.Path {
 			auth.ServeHTTP(w, r)
 			return
 		}
-		api.ServeHTTP(w, r)
+		checks.ServeHTTP(w, r)
 	})
 	if c.upstream == "" {
 		return h, nil

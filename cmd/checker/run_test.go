@@ -13,7 +13,8 @@ import (
 
 // TestEverythingInOneProcess is what "go run ./cmd/checker" does, with a rule that is not over after a second.
 func TestEverythingInOneProcess(t *testing.T) {
-	d := daemontest.Start(t, run, "--rules", writeFile(t, daily(15)), "--stop-delay", "1ms", "--log-level", "debug",
+	d := daemontest.Start(t, options{}.run, "--rules", writeFile(t, daily(15)), "--stop-delay",
+		"1ms", "--log-level", "debug",
 		"--listen", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--admin", "127.0.0.1:0",
 		"--stale-after", "1000", "--share-after", "1000", "--outage-after", "1000") // however slow the machine is
 	awaitFresh(d)
@@ -55,7 +56,7 @@ func TestEverythingInOneProcess(t *testing.T) {
 	}
 	// The doors close after it has said that it leaves, and hits are delivered after the last request.
 	order := regexp.MustCompile(
-		`(?s)"not ready any more; the doors close soon" in=1ms.*part="HTTP door".*part=reporter.*part="embedded aggregator"`)
+		`(?s)"not ready any more; servers stop soon" delay=1ms.*part="HTTP door".*part=reporter.*part="embedded aggregator"`)
 	if !order.MatchString(d.Stderr()) {
 		t.Errorf("it stops in another order:\n%s", d.Stderr())
 	}

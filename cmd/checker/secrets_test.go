@@ -23,7 +23,7 @@ func TestNoOutputHoldsASecret(t *testing.T) {
 	}
 	var said strings.Builder
 	for _, args := range []string{"--help", "--version", "--loud", "--nats nats://u:" + canary + "@127.0.0.1:x", "--nats-creds c"} {
-		_, stdout, stderr := daemontest.Run(t, run, environment, strings.Fields(args)...)
+		_, stdout, stderr := daemontest.Run(t, options{}.run, environment, strings.Fields(args)...)
 		fmt.Fprintln(&said, stdout, stderr)
 	}
 

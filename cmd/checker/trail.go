@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/spf13/pflag"
 
 	"github.com/offpath-io/offpath/cmd/internal/decisionlog"
 	"github.com/offpath-io/offpath/internal/flags"
@@ -45,20 +46,20 @@ const (
 	mostAge     = 10 * 366 * 24 * time.Hour
 )
 
-func (t *trail) addFlags(s *flags.Set) {
-	flags.Add(s, &t.stopDelay, "stop-delay", "DURATION",
-		"how long the doors stay open, and /readyz says 503, once it has been told to stop: what load balancers need to take notice",
-		flags.Duration(0, 5*time.Minute))
-	flags.Add(s, &t.logTo, "decision-log", "none|log|nats",
-		"where it is written who was turned away, as lines of JSON: to stderr, to a stream in NATS JetStream, or log,nats for both", readLogTo)
-	flags.Add(s, &t.logSample, "decision-log-sample", "PART", "which part of denials is written, drawn by chance; 1 for all",
-		flags.Float(leastSample, 1))
-	flags.Add(s, &t.logBytes, "decision-log-bytes", "N", "most bytes of the decision log's stream, if it has to be created; the oldest go first",
-		flags.Int(1<<20, mostBytes))
-	flags.Add(s, &t.logAge, "decision-log-age", "DURATION", "how long that stream keeps entries", flags.Duration(time.Second, mostAge))
-	flags.Add(s, &t.traceTo, "trace", "URL", "where OpenTelemetry traces of reports go, by OTLP over HTTP: http://127.0.0.1:4318; none if it is not given",
-		tracing.ReadEndpoint)
-	flags.Add(s, &t.traceSample, "trace-sample", "PART", "which part of reports is traced, drawn by chance; 1 for all", flags.Float(0, 1))
+func (t *trail) addFlags(s *pflag.FlagSet) {
+	flags.Add(s, &t.logTo, "decision-log", "write a line of JSON for denials to `none|log|nats`: "+
+		"log is stderr, nats a stream in NATS JetStream, log,nats both", readLogTo)
+	flags.Add(s, &t.logSample, "decision-log-sample", "`PART` of the denials to write, drawn by "+
+		"chance; 1 for all", flags.Float(leastSample, 1))
+	flags.Add(s, &t.logBytes, "decision-log-bytes", "at most `N` bytes in the decision log's "+
+		"stream, if it has to be created; the oldest go first", flags.Int(1<<20, mostBytes))
+	flags.Add(s, &t.logAge, "decision-log-age", "`DURATION` that this stream keeps entries for",
+		flags.Duration(time.Second, mostAge))
+	flags.Add(s, &t.traceTo, "trace", "`URL` to send OpenTelemetry traces of reports to, by OTLP "+
+		"over HTTP, such as http://127.0.0.1:4318", tracing.ReadEndpoint)
+	flags.Add(s, &t.traceSample, "trace-sample",
+		"`PART` of the reports to trace, drawn by chance; 1 for all",
+		flags.Float(0, 1))
 }
 
 func readLogTo(text string) (string, error) {

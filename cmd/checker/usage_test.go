@@ -76,7 +76,7 @@ func TestUnusableFiles(t *testing.T) {
 
 func TestHelpAndVersion(t *testing.T) {
 	for flag, want := range map[string]string{"--help": "--max-idle-keys N", "--version": "offpath checker "} {
-		status, stdout, stderr := daemontest.Run(t, run, nil, flag)
+		status, stdout, stderr := daemontest.Run(t, options{}.run, nil, flag)
 		if status != 0 || !strings.Contains(stdout, want) || stderr != "" {
 			t.Errorf("%s: status %d, stdout %q, stderr %q", flag, status, stdout, stderr)
 		}

@@ -54,7 +54,7 @@ func parses(t *testing.T, command string, args []string, env map[string]string) 
 	must(t, err)
 	all := append([]string{}, args...)
 	for name, value := range env {
-		if flag, ours := strings.CutPrefix(name, "OFFPATH_"); ours && !strings.Contains(string(help), "\n  "+name+"\n") {
+		if flag, ours := strings.CutPrefix(name, "OFFPATH_"); ours && !strings.Contains(string(help), "\n      "+name+" ") {
 			all = append(all, "--"+strings.ReplaceAll(strings.ToLower(flag), "_", "-")+"="+value)
 		}
 	}

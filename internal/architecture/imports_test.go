@@ -28,6 +28,8 @@ const (
 	httpsnoop = "github.com/felixge/httpsnoop"
 	genproto  = "google.golang.org/genproto/googleapis/rpc/..."
 	errgroup  = "golang.org/x/sync/errgroup"
+	cobra     = "github.com/spf13/cobra"
+	pflag     = "github.com/spf13/pflag"
 )
 
 // anything stands for no restriction but that of TestCheckAndAggregateMeetAsBytes.
@@ -68,7 +70,10 @@ var allowed = []struct {
 	{"pkg/envoyquota", []string{"pkg/check", "pkg/envoyquota/internal/shares", "pkg/identity", "pkg/rules", "pkg/window", grpc, envoy, protobuf}},
 	{"pkg/envoyquota/internal/shares", nil},
 
-	{"pkg/envoylimit", []string{"pkg/check", "pkg/identity", "pkg/rules", "pkg/rules/envoyrules", "pkg/window", grpc, envoy, protobuf}},
+	{"pkg/envoylimit", []string{
+		"pkg/check", "pkg/identity", "pkg/internal/adapter", "pkg/rules", "pkg/rules/envoyrules", "pkg/window",
+		grpc, envoy, protobuf,
+	}},
 	{".", []string{
 		"internal/blocks", "internal/diskcache", "internal/filesource", "internal/natsclient",
 		"internal/natssource", "internal/rulelabel", "internal/status", "internal/topkeys",
@@ -112,12 +117,12 @@ var allowed = []struct {
 
 	{"internal/tracing/...", []string{anything}},
 	{"internal/redact", nil},
-	{"internal/flags", []string{"internal/redact", "pkg/events/natsbus"}},
+	{"internal/flags", []string{"internal/redact", cobra, pflag}},
 	{"internal/filewatch", []string{fsnotify}},
 	{"internal/tlsfiles", []string{"internal/filewatch", errgroup}},
 	{"internal/natsclient", []string{"internal/redact", "pkg/events/natsbus", natsgo}},
-	{"internal/natsconn", []string{"internal/flags", "internal/tlsfiles", natsgo, jwt, nkeys}},
-	{"internal/redisconn", []string{"internal/flags", "internal/tlsfiles", "pkg/aggregate/redisstore"}},
+	{"internal/natsconn", []string{"internal/flags", "internal/tlsfiles", "pkg/events/natsbus", natsgo, jwt, nkeys, pflag}},
+	{"internal/redisconn", []string{"internal/flags", "internal/tlsfiles", "pkg/aggregate/redisstore", pflag}},
 	{"internal/version", nil},
 	// What tests share. Only the load test's code, which brings servers and networks of its own, imports it besides tests:
 	// see TestOnlyTestsImportTestHelpers.

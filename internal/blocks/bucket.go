@@ -90,25 +90,14 @@ func (b *Bucket) Make(ctx context.Context) error {
 
 // open opens the bucket, and creates it if it does not exist.
 func (b *Bucket) open(ctx context.Context) (jetstream.KeyValue, error) {
-	kv, err := b.js.KeyValue(ctx, b.name)
-	if err == nil {
-		kvwatch.Upgrade(ctx, b.js, b.name, b.changes)
-	}
+	kv, err := kvwatch.Open(ctx, b.js, b.name, b.changes)
 	if !errors.Is(err, jetstream.ErrBucketNotFound) {
 		return kv, err
 	}
-	kv, err = b.js.CreateKeyValue(ctx, jetstream.KeyValueConfig{
-		Bucket:       b.name,
-		Description:  "blocks of single keys of an offpath fleet",
-		MaxValueSize: 16 << 10,
-		History:      1,
-		Replicas:     b.options.Replicas,
-		RePublish:    kvwatch.RePublish(b.name, b.changes),
-	})
-	if errors.Is(err, jetstream.ErrBucketExists) { // by somebody else, with other replicas
-		return b.js.KeyValue(ctx, b.name)
-	}
-	return kv, err
+	return kvwatch.Create(ctx, b.js, jetstream.KeyValueConfig{
+		Bucket: b.name, Description: "blocks of single keys of an offpath fleet",
+		MaxValueSize: 16 << 10, History: 1, Replicas: b.options.Replicas,
+	}, b.changes)
 }
 
 // Put writes a block, in place of one with the same rule and key. It creates the bucket if there is
@@ -221,15 +210,10 @@ func (b *Bucket) write(
 			return err
 		}
 		err = replace(ctx, kv, name, data, there.revision)
-		if !outrun(err) || try == mostWrites {
+		if !kvwatch.IsOutrun(err) || try == mostWrites {
 			return err
 		}
 	}
-}
-
-// outrun reports whether a write failed because another writer was quicker.
-func outrun(err error) bool {
-	return errors.Is(err, jetstream.ErrKeyExists) || errors.Is(err, jetstream.ErrKeyRevisionMismatch)
 }
 
 // replace writes a value in place of that of a revision, 0 for none.

@@ -7,6 +7,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/offpath-io/offpath/internal/kvwatch"
 	"github.com/offpath-io/offpath/pkg/signature"
 )
 
@@ -87,7 +88,7 @@ func (b *Bucket) restore(
 			}
 			revision = got.Revision()
 		}
-		if err := replace(ctx, kv, held.Key, held.Raw, revision); !outrun(err) {
+		if err := replace(ctx, kv, held.Key, held.Raw, revision); !kvwatch.IsOutrun(err) {
 			errs = append(errs, err)
 		}
 	}

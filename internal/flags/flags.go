@@ -1,264 +1,158 @@
-// Package flags reads a command's settings from its arguments and its environment.
-//
-// Each flag has an environment variable: OFFPATH_, or another prefix that the command has chosen, and
-// the flag's name in capitals, with _ for -, so that --log-level is OFFPATH_LOG_LEVEL. The flag beats
-// the variable, the variable beats the default; an empty variable is as good as none. Whatever is not
-// understood, an argument too many included, is a [UsageError], never a setting that is silently
-// something else.
+// Package flags runs cobra's commands with an environment: each flag of a [Topic] is also a
+// variable, a prefix and the flag's name in capitals with _ for -, so that --log-level is
+// OFFPATH_LOG_LEVEL. The flag beats the variable, the variable beats the default, and an empty
+// variable counts as none. Help lists the flags by topic. No error shows the value of a secret.
 package flags
 
 import (
-	"flag"
+	"errors"
 	"fmt"
-	"io"
-	"log/slog"
-	"strconv"
 	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/offpath-io/offpath/internal/redact"
 )
 
-// defaultPrefix of every environment variable.
-const defaultPrefix = "OFFPATH_"
-
-// UsageError says what is wrong with the arguments or the environment. A command that meets one
+// UsageError says what is wrong with the arguments or the environment. A command that returns one
 // ends with exit status 2.
 type UsageError struct{ Reason string }
 
 // Error returns the reason, which names the flag or the variable.
 func (e *UsageError) Error() string { return e.Reason }
 
-// Usagef returns a UsageError, for what only the command can know to be wrong.
+// Usagef returns a UsageError, for mistakes that only the command can find.
 func Usagef(format string, args ...any) error {
 	return &UsageError{Reason: fmt.Sprintf(format, args...)}
 }
 
-// Set is the flags of one command. It is made, filled by [Add] and parsed by one goroutine.
-type Set struct {
-	command, summary, version string
-	settings                  []*setting
-	parser                    *flag.FlagSet
-	help, showVersion         bool
-	refused                   error // by the setting that was set last
-	arguments                 *[]string
-	argumentsName             string // as --help shows them
-	prefix                    string // of the environment variables
+// Topic adds flags to a command, under a heading of its help.
+func Topic(cmd *cobra.Command, heading string, add func(*pflag.FlagSet)) {
+	set := pflag.NewFlagSet(heading, pflag.ContinueOnError)
+	set.SortFlags = false
+	add(set)
+	set.VisitAll(func(f *pflag.Flag) { f.Annotations = map[string][]string{topicKey: {heading}} })
+	cmd.Flags().SortFlags = false
+	cmd.Flags().AddFlagSet(set)
 }
 
-// New returns a set with the flags --help and --version. The summary is for --help, after the line
-// that names the command; version is the line that --version prints.
-func New(command, summary, version string) *Set {
-	s := &Set{command: command, summary: summary, version: version, prefix: defaultPrefix}
-	s.parser = flag.NewFlagSet(command, flag.ContinueOnError)
-	s.parser.SetOutput(io.Discard) // errors are the caller's to print
-	s.parser.Usage = func() {}
-	s.parser.BoolVar(&s.help, "help", false, "")
-	s.parser.BoolVar(&s.help, "h", false, "")
-	s.parser.BoolVar(&s.showVersion, "version", false, "")
-	return s
+const topicKey = "topic"
+
+// topicOf returns "" for the flags of cobra itself, which are no variables.
+func topicOf(f *pflag.Flag) string { return strings.Join(f.Annotations[topicKey], "") }
+
+// Add adds the flag --name, which sets *p to the result of parse. *p holds the default. The usage
+// names the value between backquotes. Errors of parse must not quote a secret.
+func Add[T any](s *pflag.FlagSet, p *T, name, usage string, parse func(text string) (T, error)) {
+	s.Var(value[T]{p, parse}, name, usage)
 }
 
-// Arguments lets the command take arguments beside its flags, before, between and after them, which
-// Parse puts into *p. Name is how --help shows them, such as "[FILE…]".
-func (s *Set) Arguments(p *[]string, name string) { s.arguments, s.argumentsName = p, name }
-
-// Prefix makes the environment variables begin with another text than OFFPATH_: a tool should not be
-// led by settings that were meant for the daemons.
-func (s *Set) Prefix(prefix string) { s.prefix = prefix }
-
-// Given reports whether the flag of this name was set, by argument or by variable.
-func (s *Set) Given(name string) bool {
-	for _, setting := range s.settings {
-		if setting.name == name {
-			return setting.given
-		}
-	}
-	return false
+type value[T any] struct {
+	p     *T
+	parse func(text string) (T, error)
 }
 
-// Short lets the flag --name be written as a letter too: -f for --file.
-func (s *Set) Short(letter, name string) {
-	for _, setting := range s.settings {
-		if setting.name == name {
-			setting.short = letter
-			s.parser.Var(argument{s, setting}, letter, setting.usage)
-		}
-	}
-}
+func (v value[T]) Type() string { return "value" }
 
-// setting is one flag.
-type setting struct {
-	name, placeholder, usage string
-	short                    string // a letter, or ""
-	byDefault                string
-	isBool, given            bool
-	set                      func(text string) error
-	variableOnly             bool
-}
-
-// variable returns the name of a flag's environment variable.
-func (s *Set) variable(flag string) string {
-	return s.prefix + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
-}
-
-// Add adds the flag --name, which sets *p to what parse makes of its text. What *p holds now is the
-// default. The placeholder stands for the value in --help, "" for a flag that needs none. The errors
-// of parse should quote as much of the text as may be shown; the flag's name is put before them.
-func Add[T any](s *Set, p *T, name, placeholder, usage string, parse func(text string) (T, error)) {
-	_, isBool := any(*p).(bool)
-	added := &setting{name: name, placeholder: placeholder, usage: usage, byDefault: show(*p), isBool: isBool}
-	added.set = func(text string) error {
-		value, err := parse(text)
-		if err == nil {
-			*p = value
-		}
-		return err
-	}
-	s.settings = append(s.settings, added)
-	s.parser.Var(argument{s, added}, name, usage)
-}
-
-func show(value any) string {
-	switch v := value.(type) {
-	case slog.Level:
-		return strings.ToLower(v.String())
-	case bool: // off, which goes without saying
+func (v value[T]) String() string {
+	if v.p == nil { // pflag asks a zero value
 		return ""
 	}
-	return fmt.Sprint(value)
+	return fmt.Sprint(*v.p)
 }
 
-// argument is a setting as the standard library's parser wants to see it.
-type argument struct {
-	set     *Set
-	setting *setting
-}
-
-func (a argument) String() string   { return "" }
-func (a argument) IsBoolFlag() bool { return a.setting.isBool }
-
-func (a argument) Set(text string) error {
-	a.setting.given = true
-	if err := a.setting.set(text); err != nil {
-		a.set.refused = Usagef("--%s: %v", a.setting.name, err)
-		return err
+func (v value[T]) Set(text string) error {
+	parsed, err := v.parse(text)
+	if err == nil {
+		*v.p = parsed
 	}
-	return nil
-}
-
-// Parse sets everything from the arguments and the environment. If it was asked for help or for the
-// version it prints that to stdout and returns done; the command has nothing else to do then. Every
-// other error than one of stdout is a [UsageError].
-func (s *Set) Parse(args []string, getenv func(string) string, stdout io.Writer) (done bool, err error) {
-	rest, err := s.parse(args)
-	switch {
-	case s.help:
-		return true, s.printHelp(stdout)
-	case err != nil:
-		return false, s.explain(err)
-	case s.showVersion:
-		_, err := fmt.Fprintln(stdout, s.version)
-		return true, err
-	case len(rest) > 0 && s.arguments == nil:
-		return false, Usagef("argument %q: want flags only", shown(rest[0]))
-	case s.arguments != nil:
-		*s.arguments = rest
-	}
-	return false, s.readEnvironment(getenv)
-}
-
-// parse parses the flags and returns the other arguments. The standard library's parser stops at each
-// of those; -- ends the flags.
-func (s *Set) parse(args []string) (rest []string, err error) {
-	for {
-		if err := s.parser.Parse(args); err != nil {
-			return rest, err
-		}
-		left := s.parser.Args()
-		if parsed := len(args) - len(left); len(left) == 0 || parsed > 0 && args[parsed-1] == "--" {
-			return append(rest, left...), nil
-		}
-		rest, args = append(rest, left[0]), left[1:]
-	}
-}
-
-// explain turns an error of the standard library's parser into ours, which has two dashes.
-func (s *Set) explain(err error) error {
-	if s.refused != nil {
-		return s.refused
-	}
-	const unknown, bare = "flag provided but not defined: -", "flag needs an argument: -"
-	text := err.Error()
-	if name, ok := strings.CutPrefix(text, unknown); ok {
-		return Usagef("unknown flag --%s", name)
-	}
-	if name, ok := strings.CutPrefix(text, bare); ok {
-		return Usagef("--%s: needs a value", name)
-	}
-	return &UsageError{Reason: text}
-}
-
-// shown is what may be told of an argument that nobody knows what to do with: it may be the URL that a flag is missing for.
-func shown(text string) string {
-	if strings.Contains(text, "://") {
-		return redact.URLs(text)
-	}
-	return text
-}
-
-func (s *Set) readEnvironment(getenv func(string) string) error {
-	for _, setting := range s.settings {
-		text := getenv(s.variable(setting.name))
-		if setting.given || text == "" {
-			continue
-		}
-		setting.given = true
-		if err := setting.set(text); err != nil {
-			return Usagef("%s: %v", s.variable(setting.name), err)
-		}
-	}
-	return nil
-}
-
-func (s *Set) printHelp(stdout io.Writer) error {
-	var b strings.Builder
-	usage := strings.TrimSpace(s.command + " " + s.argumentsName)
-	fmt.Fprintf(&b, "Usage: %s [flags]\n\n%s\n\n", usage, strings.TrimSpace(s.summary))
-	b.WriteString("Flags, each also an environment variable; the flag beats the variable:\n")
-	for _, setting := range s.settings {
-		if setting.variableOnly {
-			s.describeSecret(&b, setting)
-			continue
-		}
-		short := ""
-		if setting.short != "" {
-			short = "-" + setting.short + ", "
-		}
-		fmt.Fprintf(&b, "  %s--%s\n        %s\n        %s\n", short,
-			strings.TrimSpace(setting.name+" "+setting.placeholder), setting.usage, s.origins(setting))
-	}
-	b.WriteString("  --help\n        print this and end\n  --version\n        print the version and end\n")
-	_, err := io.WriteString(stdout, b.String())
 	return err
 }
 
-// origins says where else a setting's value comes from.
-func (s *Set) origins(setting *setting) string {
-	variable := s.variable(setting.name)
-	if setting.byDefault == "" {
-		return "(" + variable + ")"
-	}
-	return "(" + variable + "; default " + setting.byDefault + ")"
+// AddSecret adds a setting that only an environment variable can make, that of the flag --name:
+// every user of a machine can read the arguments of its processes.
+func AddSecret(s *pflag.FlagSet, p *string, name, usage string) {
+	s.Var(secret{p}, name, usage)
+	_ = s.MarkHidden(name) // it exists
 }
 
-// Text takes any text.
-func Text(text string) (string, error) { return text, nil }
+type secret struct{ p *string }
 
-// Bool takes what strconv.ParseBool takes.
-func Bool(text string) (bool, error) {
-	value, err := strconv.ParseBool(text)
-	if err != nil {
-		return false, fmt.Errorf("%q: want true or false", text)
+func (secret) Type() string     { return "" }
+func (secret) String() string   { return "" }
+func (secret) Set(string) error { return errors.New("a secret: want it in the environment") }
+
+// NoArguments refuses arguments, and suggests the command that may have been meant. It is for
+// [cobra.Command.Args].
+func NoArguments(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
 	}
-	return value, nil
+	text := args[0]
+	if strings.Contains(text, "://") { // a URL whose flag is missing may hold a password
+		text = redact.URLs(text)
+	}
+	names := commands(cmd)
+	if near := nearest(args[0], names); near != "" {
+		return Usagef("argument %q: did you mean %s?", text, near)
+	}
+	if len(names) > 0 {
+		return Usagef("argument %q: want one of the commands %s", text, strings.Join(names, ", "))
+	}
+	return Usagef("argument %q: want flags only", text)
+}
+
+// NeedsCommand refuses a call without a command beneath this one. It is for [cobra.Command.RunE].
+func NeedsCommand(cmd *cobra.Command, _ []string) error {
+	return Usagef("want one of the commands %s", strings.Join(commands(cmd), ", "))
+}
+
+// commands returns the names of those beneath a command.
+func commands(cmd *cobra.Command) (names []string) {
+	for _, c := range cmd.Commands() {
+		if c.IsAvailableCommand() {
+			names = append(names, c.Name())
+		}
+	}
+	return names
+}
+
+// nearest returns the name that cobra would suggest for a mistyped one, "" for none.
+func nearest(typed string, names []string) string {
+	c := cobra.Command{SuggestionsMinimumDistance: 2}
+	for _, name := range names {
+		c.AddCommand(&cobra.Command{Use: name, Run: func(*cobra.Command, []string) {}})
+	}
+	if near := c.SuggestionsFor(typed); typed != "" && len(near) > 0 {
+		return near[0]
+	}
+	return ""
+}
+
+// explain turns an error of pflag into a UsageError that shows no value, which may be a secret.
+func explain(cmd *cobra.Command, err error) error {
+	if help, _ := cmd.Flags().GetBool("help"); help {
+		return pflag.ErrHelp
+	}
+	if e, ok := errors.AsType[*pflag.NotExistError](err); ok {
+		name := "--" + e.GetSpecifiedName()
+		if short := e.GetSpecifiedShortnames(); short != "" {
+			short, _, _ = strings.Cut(short, "=")
+			name = "-" + short
+		}
+		var names []string
+		cmd.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
+		if near := nearest(strings.TrimLeft(name, "-"), names); near != "" {
+			return Usagef("unknown flag %s: did you mean --%s?", name, near)
+		}
+		return Usagef("unknown flag %s", name)
+	}
+	if e, ok := errors.AsType[*pflag.InvalidValueError](err); ok {
+		return Usagef("--%s: %v", e.GetFlag().Name, e.Unwrap())
+	}
+	if e, ok := errors.AsType[*pflag.ValueRequiredError](err); ok {
+		return Usagef("--%s: needs a value", e.GetFlag().Name)
+	}
+	return Usagef("an argument begins with - and names no flag")
 }

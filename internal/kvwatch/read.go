@@ -19,6 +19,35 @@ func RePublish(bucket, subject string) *jetstream.RePublish {
 	return &jetstream.RePublish{Source: "$KV." + bucket + ".>", Destination: subject + ".>"}
 }
 
+// Open opens a bucket, which it upgrades if need be.
+func Open(
+	ctx context.Context, js jetstream.JetStream, bucket, subject string,
+) (jetstream.KeyValue, error) {
+	kv, err := js.KeyValue(ctx, bucket)
+	if err == nil {
+		Upgrade(ctx, js, bucket, subject)
+	}
+	return kv, err
+}
+
+// Create creates a bucket that can be watched, or opens the one that somebody has created meanwhile
+// with other settings.
+func Create(
+	ctx context.Context, js jetstream.JetStream, c jetstream.KeyValueConfig, subject string,
+) (jetstream.KeyValue, error) {
+	c.RePublish = RePublish(c.Bucket, subject)
+	kv, err := js.CreateKeyValue(ctx, c)
+	if errors.Is(err, jetstream.ErrBucketExists) {
+		return js.KeyValue(ctx, c.Bucket)
+	}
+	return kv, err
+}
+
+// IsOutrun reports whether a write failed because another writer was quicker.
+func IsOutrun(err error) bool {
+	return errors.Is(err, jetstream.ErrKeyRevisionMismatch) || errors.Is(err, jetstream.ErrKeyExists)
+}
+
 // Upgrade adds the setting to a bucket that an older version has created. Where the server refuses,
 // watches find changes by their checks.
 func Upgrade(ctx context.Context, js jetstream.JetStream, bucket, subject string) {

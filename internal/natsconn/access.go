@@ -15,6 +15,7 @@ import (
 	"github.com/nats-io/jwt/v2"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nkeys"
+	"github.com/spf13/pflag"
 
 	"github.com/offpath-io/offpath/internal/flags"
 	"github.com/offpath-io/offpath/internal/tlsfiles"
@@ -33,15 +34,18 @@ type Access struct {
 }
 
 // AddFlags adds the flags --nats-ca and so on, which are the same for every command.
-func (a *Access) AddFlags(s *flags.Set) {
-	flags.Add(s, &a.CA, "nats-ca", "FILE", "certificates of the authorities that vouch for NATS; without it, the system's (this, --nats-cert, or a URL with tls://, makes the connection TLS)", flags.Text)
-	flags.Add(s, &a.Cert, "nats-cert", "FILE", "certificate to show to NATS", flags.Text)
-	flags.Add(s, &a.Key, "nats-key", "FILE", "its key", flags.Text)
-	flags.Add(s, &a.Creds, "nats-creds", "FILE", "credentials for NATS: a user's JWT and seed", flags.Text)
-	flags.Add(s, &a.NKey, "nats-nkey", "FILE", "seed of a user's nkey for NATS", flags.Text)
-	flags.Add(s, &a.User, "nats-user", "NAME", "user of NATS", flags.Text)
-	flags.Add(s, &a.PasswordFile, "nats-password-file", "FILE", "that user's password", flags.Text)
-	s.AddSecret(&a.Password, "nats-password", "that user's password, if it is in no file")
+func (a *Access) AddFlags(s *pflag.FlagSet) {
+	s.StringVar(&a.CA, "nats-ca", "", "`FILE` with the certificates of the authorities to trust "+
+		"for NATS, in place of the system's; this, --nats-cert or a URL with tls:// makes the "+
+		"connection TLS")
+	s.StringVar(&a.Cert, "nats-cert", "", "`FILE` with the certificate to show to NATS")
+	s.StringVar(&a.Key, "nats-key", "", "`FILE` with the key of that certificate")
+	s.StringVar(&a.Creds, "nats-creds", "",
+		"`FILE` with a user's credentials for NATS, a JWT and a seed")
+	s.StringVar(&a.NKey, "nats-nkey", "", "`FILE` with the seed of a user's nkey for NATS")
+	s.StringVar(&a.User, "nats-user", "", "`NAME` of the NATS user")
+	s.StringVar(&a.PasswordFile, "nats-password-file", "", "`FILE` with the password of that user")
+	flags.AddSecret(s, &a.Password, "nats-password", "password of that user, if it is in no file")
 }
 
 // Check returns a usage error if the settings do not make sense together, or with the URL.

@@ -30,7 +30,7 @@ func (b *Bucket) Put(ctx context.Context, data []byte, expected uint64) (uint64,
 		return 0, b.wrap("put rules into", err)
 	}
 	at, err := b.put(ctx, kv, data, expected)
-	for try := 1; isOutrun(err) && b.options.Key != nil && try < mostWrites; try++ {
+	for try := 1; kvwatch.IsOutrun(err) && b.options.Key != nil && try < mostWrites; try++ {
 		at, err = b.put(ctx, kv, data, expected) // usually by a value that is not trusted
 	}
 	if err != nil {
@@ -42,11 +42,6 @@ func (b *Bucket) Put(ctx context.Context, data []byte, expected uint64) (uint64,
 // mostWrites bounds the attempts to write a signed set while other writers are quicker, whose sets
 // are not trusted.
 const mostWrites = 5
-
-// isOutrun reports whether a write failed because another writer was quicker.
-func isOutrun(err error) bool {
-	return errors.Is(err, jetstream.ErrKeyRevisionMismatch) || errors.Is(err, jetstream.ErrKeyExists)
-}
 
 func (b *Bucket) put(
 	ctx context.Context, kv jetstream.KeyValue, data []byte, expected uint64,
@@ -93,26 +88,17 @@ func (b *Bucket) CheckSize(data []byte) error {
 
 // open opens the bucket, and creates it for a first set.
 func (b *Bucket) open(ctx context.Context, expected uint64) (jetstream.KeyValue, error) {
-	kv, err := b.js.KeyValue(ctx, b.name)
-	if err == nil {
-		kvwatch.Upgrade(ctx, b.js, b.name, b.changes)
-	}
-	if err == nil || !errors.Is(err, jetstream.ErrBucketNotFound) {
+	kv, err := kvwatch.Open(ctx, b.js, b.name, b.changes)
+	if !errors.Is(err, jetstream.ErrBucketNotFound) {
 		return kv, translate(err)
 	}
 	if expected != 0 {
 		return nil, &ConflictError{Expected: expected}
 	}
-	kv, err = b.js.CreateKeyValue(ctx, jetstream.KeyValueConfig{
-		Bucket:      b.name,
-		Description: "rules of an offpath fleet",
-		History:     Remembered,
-		Replicas:    b.options.Replicas,
-		RePublish:   kvwatch.RePublish(b.name, b.changes),
-	})
-	if errors.Is(err, jetstream.ErrBucketExists) { // by another first writer, with other replicas
-		kv, err = b.js.KeyValue(ctx, b.name)
-	}
+	kv, err = kvwatch.Create(ctx, b.js, jetstream.KeyValueConfig{
+		Bucket: b.name, Description: "rules of an offpath fleet",
+		History: Remembered, Replicas: b.options.Replicas,
+	}, b.changes)
 	return kv, translate(err)
 }
 
@@ -120,7 +106,7 @@ func (b *Bucket) open(ctx context.Context, expected uint64) (jetstream.KeyValue,
 func (b *Bucket) conflict(
 	ctx context.Context, kv jetstream.KeyValue, expected uint64, err error,
 ) error {
-	if !isOutrun(err) {
+	if !kvwatch.IsOutrun(err) {
 		return translate(err)
 	}
 	found, _, again := b.newest(ctx, kv) // nothing if there is none

@@ -6,6 +6,8 @@ import (
 	"log/slog"
 	"strings"
 
+	"github.com/spf13/pflag"
+
 	"github.com/offpath-io/offpath/internal/flags"
 	"github.com/offpath-io/offpath/internal/tlsfiles"
 	"github.com/offpath-io/offpath/pkg/aggregate/redisstore"
@@ -20,13 +22,15 @@ type Access struct {
 }
 
 // AddFlags adds the flags --redis-ca and so on, which are the same for every command.
-func (a *Access) AddFlags(s *flags.Set) {
-	flags.Add(s, &a.CA, "redis-ca", "FILE", "certificates of the authorities that vouch for Redis; without it, the system's", flags.Text)
-	flags.Add(s, &a.Cert, "redis-cert", "FILE", "certificate to show to Redis", flags.Text)
-	flags.Add(s, &a.Key, "redis-key", "FILE", "its key", flags.Text)
-	flags.Add(s, &a.User, "redis-user", "NAME", "user of Redis' ACL; without it, the default user", flags.Text)
-	flags.Add(s, &a.PasswordFile, "redis-password-file", "FILE", "that user's password", flags.Text)
-	s.AddSecret(&a.Password, "redis-password", "that user's password, if it is in no file")
+func (a *Access) AddFlags(s *pflag.FlagSet) {
+	s.StringVar(&a.CA, "redis-ca", "", "`FILE` with the certificates of the authorities to trust "+
+		"for Redis, in place of the system's")
+	s.StringVar(&a.Cert, "redis-cert", "", "`FILE` with the certificate to show to Redis")
+	s.StringVar(&a.Key, "redis-key", "", "`FILE` with the key of that certificate")
+	s.StringVar(&a.User, "redis-user", "",
+		"`NAME` of a user of Redis' ACL, in place of the default user")
+	s.StringVar(&a.PasswordFile, "redis-password-file", "", "`FILE` with the password of that user")
+	flags.AddSecret(s, &a.Password, "redis-password", "password of that user, if it is in no file")
 }
 
 // Check returns a usage error if the settings do not make sense together, or with the URL, which is "" if there is no Redis.

@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/offpath-io/offpath/cmd/checker/door"
+	"github.com/offpath-io/offpath/cmd/checker/api"
 	"github.com/offpath-io/offpath/pkg/check"
 	"github.com/offpath-io/offpath/pkg/rules"
 )
@@ -29,7 +29,7 @@ func serve(t *testing.T, handler http.HandlerFunc) (url string, connections *ato
 	}
 	server.Start()
 	t.Cleanup(server.Close)
-	return server.URL + door.Path, connections
+	return server.URL + api.Path, connections
 }
 
 // Every request is sent once, with the body that the seed says, over no more connections than asked for.
@@ -41,7 +41,7 @@ func TestEveryRequestIsSentOnce(t *testing.T) {
 		mu.Lock()
 		defer mu.Unlock()
 		got[string(body)]++
-		if err != nil || r.Method != http.MethodPost || r.URL.Path != door.Path || r.Header.Get("Content-Type") != "application/json" {
+		if err != nil || r.Method != http.MethodPost || r.URL.Path != api.Path || r.Header.Get("Content-Type") != "application/json" {
 			t.Errorf("%s %s %v, %v", r.Method, r.URL, r.Header, err)
 		}
 		io.WriteString(w, strings.Repeat("x", 10_000)) // has to be drained, or the connection is lost
@@ -134,7 +134,7 @@ func TestDoor(t *testing.T) {
 	for _, o := range []Options{{Rule: "per-user"}, {Attributes: map[string]string{"user": "<{key}>", "api": "x"}}, {}} {
 		checker, err := check.New(check.Options{Rules: set})
 		must(t, err)
-		url, _ := serve(t, door.New(checker, 0).ServeHTTP)
+		url, _ := serve(t, api.New(checker, 0).ServeHTTP)
 		o.URL, o.Rate, o.Duration, o.Keys, o.Timeout = url, 1000, 100*time.Millisecond, 2, time.Minute
 		r, err := Run(t.Context(), o, nil)
 		if err != nil || r.OK200 != 2*5-1 || r.Limited429 != 91 || r.Sent != 100 { // the probe took one

@@ -20,7 +20,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/types/known/durationpb"
 
-	"github.com/offpath-io/offpath/cmd/checker/door"
+	"github.com/offpath-io/offpath/cmd/checker/api"
 	"github.com/offpath-io/offpath/pkg/check"
 	"github.com/offpath-io/offpath/pkg/envoylimit"
 )
@@ -39,7 +39,7 @@ const heapBound = 256 << 20
 var kinds = map[string]func(net.Listener) error{
 	"http/bare": func(l net.Listener) error { return serveHTTP(l, http.HandlerFunc(bareHTTP)) },
 	"http/offpath": func(l net.Listener) error {
-		return withChecker(func(c *check.Checker) error { return serveHTTP(l, door.New(c, acquire)) })
+		return withChecker(func(c *check.Checker) error { return serveHTTP(l, api.New(c, acquire)) })
 	},
 	"rls/bare": func(l net.Listener) error { return serveRLS(l, bareRLS{}) },
 	"rls/offpath": func(l net.Listener) error {
@@ -108,7 +108,7 @@ func bareHTTP(w http.ResponseWriter, r *http.Request) {
 		Key        string            `json:"key"`
 		Cost       int64             `json:"cost"`
 	}
-	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, door.MaxBody)).Decode(&question); err != nil {
+	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, api.MaxBody)).Decode(&question); err != nil {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}

@@ -61,12 +61,12 @@ func TestAlarmsAreRare(t *testing.T) {
 		for i := range uint64(200) { // a report every ms
 			d.send(now, report(1, i+1, perMinute(start), own{"a", 0, 10}))
 			now += ms
-			for d.step(now) <= now { // gathered for 2 ms: every second step folds
+			for d.step(now) <= now { // gathered for 2 ms: every second step batches
 			}
 			alarms += int64(len(d.bus.alarms))
 			d.bus.alarms = nil
 		}
-		if alarms < tt.want-2 || alarms > tt.want+1 { // the first is gathered, and an alarm comes with a fold
+		if alarms < tt.want-2 || alarms > tt.want+1 { // the first is gathered, and an alarm comes with a batch
 			t.Errorf("%d alarms in 200 ms, at one in %d", alarms, tt.every)
 		}
 		for range 5 {
@@ -113,7 +113,7 @@ func TestAlarmsOfManyKeys(t *testing.T) {
 
 // A checker that has missed alarms asks for what they told lately. However many ask, and whatever
 // was told, it costs no more than two alarms now and then.
-func TestAlarmsAreToldAgain(t *testing.T) {
+func TestAlarmsAreRepeated(t *testing.T) {
 	store := memstore.New()
 	d := newFixture(t, store)
 	ask := func(now int64) { d.send(now, &events.Hello{Epoch: 7, Asks: true}) }
@@ -168,7 +168,8 @@ func TestAlarmsAreToldAgain(t *testing.T) {
 	d.wantAlarms("of this generation", "per-minute new 4:90")
 }
 
-// TestAlarmsOfTheLargestRulesFit a message of NATS, with the longest names and keys, and as many buckets as one alarm tells.
+// TestAlarmsOfTheLargestRulesFit a message of NATS, with the longest names and keys, and as many
+// buckets as one alarm tells.
 func TestAlarmsOfTheLargestRulesFit(t *testing.T) {
 	d := newFixture(t, memstore.New())
 	sequence, keys := uint64(0), 0
@@ -221,8 +222,9 @@ func TestAlarmsThatCannotBeSent(t *testing.T) {
 	}
 }
 
-// Of two folds of a key that end in another order than they were applied in, the later one is told.
-func TestAlarmsOfFoldsThatOvertakeEachOther(t *testing.T) {
+// Of two batches of a key that end in another order than they were applied in, the later one is
+// told.
+func TestAlarmsOfBatchesThatOvertakeEachOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &slow{Store: memstore.New(), takes: time.Millisecond}
 		store.after.Store(int64(200 * time.Millisecond))

@@ -20,8 +20,8 @@ func (b *silent) wantAttended(t *testing.T, why string, want ...bool) {
 	}
 }
 
-// A shard that the store takes no fold of is left at once to whoever can write to it, and taken up again when the store does,
-// also without any traffic.
+// A shard that the store takes no batch of is left at once to whoever can write to it, and taken up
+// again when the store does, also without any traffic.
 func TestAShardInTroubleIsLeft(t *testing.T) {
 	store := &faulty{Store: memstore.New()}
 	d := newFixture(t, store, func(o *aggregate.Options) { o.Shards = 2 })
@@ -32,7 +32,7 @@ func TestAShardInTroubleIsLeft(t *testing.T) {
 	store.have(faults{before: errors.New("read-only")})
 	d.send(start, m)
 	d.step(start + 2*ms)
-	d.bus.wantAttended(t, "after a fold that failed", true, false)
+	d.bus.wantAttended(t, "after a batch that failed", true, false)
 	if next := d.step(start + 10*ms); next > start+260*ms {
 		t.Errorf("looks again in %d ms", (next-start)/ms)
 	}

@@ -52,14 +52,14 @@ func (d *delays) estimate() time.Duration {
 	return 3 * (d.this.sum + d.last.sum) / max(d.this.reports+d.last.reports, 1)
 }
 
-// Band is how many hits a count may exceed a limit by before that is called wrong: at a limit that is
-// used up, one hit more or less is noise.
+// Band is how many hits a count may exceed a limit by before that is called wrong: at a limit that
+// is used up, one hit more or less is noise.
 func Band(limit int64) int64 { return max(1, int64(math.Round(0.02*float64(limit)))) }
 
 // excessOf returns one Excess for each rule of an applied batch with keys beyond its limit; nil,
-// without an allocation, if there are none. Counts are read at the time at which the newest report so
-// far was made, since by now some of the hits have left the window. An older report, which was lost on
-// its way and sent again, does not turn that back: later hits are in the totals.
+// without an allocation, if there are none. Counts are read at the time at which the newest report
+// so far was made, since by now some of the hits have left the window. An older report, which was
+// lost on its way and sent again, does not turn that back: later hits are in the totals.
 func excessOf(batch *storage.Batch, applied *storage.Applied, newest int64) (all []Excess) {
 	pairs := refund.PairsOf(batch)
 	var counts []int64
@@ -111,9 +111,9 @@ func addExcess(all []Excess, rule int, after, before float64, limit int64) []Exc
 	return all
 }
 
-// countAt is a rule's own count at a time of a key's totals, less some cells of them. The count of a
-// rule that drains is a lower bound: checkers know when in a bucket of time their hits came, and the
-// totals do not. counts is memory to work with.
+// countAt is a rule's own count at a time of a key's totals, less some cells of them. The count of
+// a rule that drains is a lower bound: checkers know when in a bucket of time their hits came, and
+// the totals do not. counts is memory to work with.
 func countAt(
 	r *storage.Rule, counts []int64, level window.Level, totals, less []storage.Cell, at int64,
 ) float64 {

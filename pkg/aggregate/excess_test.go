@@ -9,7 +9,7 @@ import (
 	"github.com/offpath-io/offpath/pkg/events"
 )
 
-// noteExcess notes what the last fold took beyond limits, by rule: hits beyond limit and band, and
+// noteExcess notes what the last batch took beyond limits, by rule: hits beyond limit and band, and
 // the largest count.
 func noteExcess(last *string) func(*aggregate.Options) {
 	return func(o *aggregate.Options) {
@@ -22,10 +22,10 @@ func noteExcess(last *string) func(*aggregate.Options) {
 	}
 }
 
-// TestExcessOfFolds: OnApply reports, for each rule, the hits beyond the limit and a tenth of it,
+// TestExcessOfBatches: OnApply reports, for each rule, the hits beyond the limit and a tenth of it,
 // and the largest excess; none of loose rules. The limit is 10 per second; of a token bucket, the
 // burst of 40.
-func TestExcessOfFolds(t *testing.T) {
+func TestExcessOfBatches(t *testing.T) {
 	var got string
 	d := newFixture(t, memstore.New(), noteExcess(&got))
 	loose := func(now int64) *events.Rule { r := perSecond(now); r.Name, r.Loose = "loose", true; return r }

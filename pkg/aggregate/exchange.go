@@ -90,7 +90,7 @@ func (w *Worker) send(reply func([]byte) error, m events.Message) error {
 		err = reply(data)
 	}
 	if err != nil {
-		w.counters.replyErrors.Add(1)
+		w.counters.add(func(c *Stats) { c.ReplyErrors++ })
 		return fmt.Errorf("send answer: %w", err)
 	}
 	return nil
@@ -99,8 +99,8 @@ func (w *Worker) send(reply func([]byte) error, m events.Message) error {
 // refusal makes the answer to a request that will never be carried out.
 type refusal func(epoch uint64, shard uint32, sequence uint64, reason error) events.Message
 
-// refuse answers a payload that is no valid request with the reason, and returns true, if the payload
-// names its sender.
+// refuse answers a payload that is no valid request with the reason, and returns true, if the
+// payload names its sender.
 func (w *Worker) refuse(
 	payload []byte, reply func([]byte) error, reason error, answer refusal,
 ) bool {
@@ -116,11 +116,11 @@ func (w *Worker) refuse(
 func (w *Worker) countRules(reason error) {
 	switch {
 	case errors.Is(reason, errWindow):
-		w.counters.rulesLong.Add(1)
+		w.counters.add(func(c *Stats) { c.RulesLong++ })
 	case errors.Is(reason, events.ErrRules), errors.Is(reason, errRules):
-		w.counters.rulesMany.Add(1)
+		w.counters.add(func(c *Stats) { c.RulesMany++ })
 	case errors.Is(reason, events.ErrAlgorithm):
-		w.counters.rulesUnknown.Add(1)
+		w.counters.add(func(c *Stats) { c.RulesUnknown++ })
 	}
 }
 

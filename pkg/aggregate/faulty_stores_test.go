@@ -17,14 +17,14 @@ type faulty struct {
 	storage.Store
 	clock int64                 // what Join says, if it is set
 	cut   func(*storage.Leased) // if it is set, leaves something out of each answer
-	// hook, if it is set, is called for each fold with what applies it.
+	// hook, if it is set, is called for each batch with what applies it.
 	hook func(batch *storage.Batch, do func() (storage.Applied, error)) (storage.Applied, error)
 	// lease, if it is set, is what becomes of a lease batch.
 	lease func(*storage.LeaseBatch) error
 
 	mu sync.Mutex
 	faults
-	folds, largest int // how many, and how many keys the largest has
+	batches, largest int // how many, and how many keys the largest has
 }
 
 type faults struct{ join, before, after error }
@@ -54,7 +54,7 @@ func (s *faulty) Join(ctx context.Context, shards int) (storage.Fleet, error) {
 
 func (s *faulty) Apply(ctx context.Context, batch *storage.Batch) (storage.Applied, error) {
 	s.mu.Lock()
-	s.folds, s.largest = s.folds+1, max(s.largest, len(batch.Keys))
+	s.batches, s.largest = s.batches+1, max(s.largest, len(batch.Keys))
 	s.mu.Unlock()
 	return attempt(s.now(), func() (storage.Applied, error) {
 		do := func() (storage.Applied, error) { return s.Store.Apply(ctx, batch) }
@@ -100,8 +100,8 @@ type slow struct {
 	hangs uint32        // 0: none
 
 	mu      sync.Mutex
-	current map[uint64]bool // the checkers whose reports are in folds
-	now     int             // how many folds are under way
+	current map[uint64]bool // the checkers whose reports are in batches
+	now     int             // how many batches are under way
 	atOnce  int
 }
 
@@ -134,13 +134,13 @@ func (s *slow) enter(batch *storage.Batch) {
 	}
 	for _, m := range batch.Marks {
 		if s.current[m.Epoch] {
-			panic(fmt.Sprintf("checker %d has a report in two folds at once", m.Epoch))
+			panic(fmt.Sprintf("checker %d has a report in two batches at once", m.Epoch))
 		}
 		s.current[m.Epoch] = true
 	}
 }
 
-// most is how many folds were under way at once.
+// most is how many batches were under way at once.
 func (s *slow) most() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -18,11 +18,11 @@ const (
 	rejoinAfter = 100 * time.Millisecond
 	// staleJoin is how old the store's last answer may be before the worker is not ready.
 	staleJoin = 5 * joinEvery
-	// staleFailure is how old a shard's failed batch may be before it says nothing any more; by then
-	// the checkers would have sent again.
+	// staleFailure is how old a shard's failed batch may be before it says nothing any more; by
+	// then the checkers would have sent again.
 	staleFailure = 10 * time.Second
-	// logAgain is how soon the log may give another reason why the store is away, or report a shard's
-	// failure or rejected requests again.
+	// logAgain is how soon the log may give another reason why the store is away, or report a
+	// shard's failure or rejected requests again.
 	logAgain = 10 * time.Second
 )
 
@@ -44,8 +44,8 @@ type health struct {
 	loggedAt int64  // own time
 }
 
-// observe takes in the end of a Join, and logs when the store goes away, when it is away for another
-// reason, and when it comes back.
+// observe takes in the end of a Join, and logs when the store goes away, when it is away for
+// another reason, and when it comes back.
 func (h *health) observe(now int64, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -71,7 +71,8 @@ func (h *health) observe(now int64, err error) {
 	}
 }
 
-// cause returns the text of the innermost error: those around it name ports, which differ each time.
+// cause returns the text of the innermost error: those around it name ports, which differ each
+// time.
 func cause(err error) string {
 	for {
 		inner := errors.Unwrap(err)

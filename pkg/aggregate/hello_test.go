@@ -141,8 +141,9 @@ func TestTheFleetsTimeIsTheStores(t *testing.T) {
 	}
 }
 
-// TestOneCredentialIsSoManyCheckers: whoever has one can make others believe in so many checkers and no more; checkers that have gone give
-// their place back, and those of others always have theirs.
+// TestOneCredentialIsSoManyCheckers: whoever has one can make others believe in so many checkers
+// and no more; checkers that have gone give their place back, and those of others always have
+// theirs.
 func TestOneCredentialIsSoManyCheckers(t *testing.T) {
 	d := newFixture(t, memstore.New(), func(o *aggregate.Options) { o.MaxCheckers = 100 })
 	greet := func(now int64, owner string, count int) (checkers uint32) {
@@ -162,7 +163,8 @@ func TestOneCredentialIsSoManyCheckers(t *testing.T) {
 	}
 }
 
-// TestLongWindowsAreRefused: what is counted is kept for two windows, so made-up rules would fill the store for years.
+// TestLongWindowsAreRefused: what is counted is kept for two windows, so made-up rules would fill
+// the store for years.
 func TestLongWindowsAreRefused(t *testing.T) {
 	store := memstore.New()
 	d := newFixture(t, store, func(o *aggregate.Options) { o.MaxWindow = time.Hour })

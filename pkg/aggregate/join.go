@@ -15,14 +15,14 @@ import (
 )
 
 const (
-	// mergeEvery is how often states are exchanged with the memory, and mergeSeldom how often at last
-	// while that fails.
+	// mergeEvery is how often states are exchanged with the memory, and mergeSeldom how often at
+	// last while that fails.
 	mergeEvery  = time.Second
 	mergeSeldom = time.Minute
 	// recallFor is for how long a worker that starts waits for a memory that does not answer.
 	recallFor = 10 * time.Second
-	// generationAhead is how far in the future a generation, which is a time in microseconds, may be
-	// that the memory names: one from a broken memory must not become the store's.
+	// generationAhead is how far in the future a generation, which is a time in microseconds, may
+	// be that the memory names: one from a broken memory must not become the store's.
 	generationAhead = 24 * time.Hour
 )
 

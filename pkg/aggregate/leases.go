@@ -15,10 +15,10 @@ import (
 )
 
 func (w *Worker) receiveLease(now int64, payload []byte, reply func([]byte) error) {
-	w.counters.leaseRequests.Add(1)
+	w.counters.add(func(c *Stats) { c.LeaseRequests++ })
 	shards := w.shards()
 	if reply == nil || len(shards) == 0 { // nobody to answer, or no store yet
-		w.counters.leasesDropped.Add(1)
+		w.counters.add(func(c *Stats) { c.LeasesDropped++ })
 		return
 	}
 	m, err := events.DecodeLeaseRequest(payload)
@@ -32,7 +32,7 @@ func (w *Worker) receiveLease(now int64, payload []byte, reply func([]byte) erro
 		err = w.admitRules(m.GetEpoch(), m.GetKeys().GetRules(), now)
 	}
 	if err != nil {
-		w.counters.leasesRefused.Add(1)
+		w.counters.add(func(c *Stats) { c.LeasesRefused++ })
 		w.refuse(payload, reply, err, refusedLease)
 		return
 	}
@@ -42,9 +42,9 @@ func (w *Worker) receiveLease(now int64, payload []byte, reply func([]byte) erro
 	}}
 	switch shards[m.GetShard()].leases.Add(r) {
 	case queue.Replaced, queue.Stale:
-		w.counters.leasesReplaced.Add(1)
+		w.counters.add(func(c *Stats) { c.LeasesReplaced++ })
 	case queue.Full:
-		w.counters.leasesDropped.Add(1)
+		w.counters.add(func(c *Stats) { c.LeasesDropped++ })
 	}
 }
 
@@ -106,19 +106,21 @@ func (e *leases) apply(
 		return err
 	}
 	e.w.observeState(s, batch.Seen, leased.State, leased.Loss)
-	e.w.counters.leaseBatches.Add(1)
 	for _, o := range leased.Overflow {
 		if e.w.o.OnUnleased != nil {
 			e.w.o.OnUnleased(batch.Rules[o.Rule].Name, o.Keys)
 		}
 	}
-	for i := range leased.Keys {
-		e.w.counters.permitsGranted.Add(leased.Keys[i].New)
-		e.w.counters.permitsReturned.Add(leased.Keys[i].Returned)
-	}
+	e.w.counters.add(func(c *Stats) {
+		c.LeaseBatches++
+		c.LeasesAnswered += int64(len(requests))
+		for i := range leased.Keys {
+			c.PermitsGranted += leased.Keys[i].New
+			c.PermitsReturned += leased.Keys[i].Returned
+		}
+	})
 	e.merger.ComputeWaits(&leased)
 	for _, r := range requests {
-		e.w.counters.leasesAnswered.Add(1)
 		_ = e.w.send(r.Reply, e.merger.Grant(r, &leased))
 	}
 	return nil
@@ -141,7 +143,7 @@ func checkLeased(batch *storage.LeaseBatch, leased *storage.Leased) error {
 // failure because of a batch's content says nothing about the shard.
 func (e *leases) observeOutcome(s *shard, err error) {
 	if err != nil {
-		e.w.counters.leaseErrors.Add(1)
+		e.w.counters.add(func(c *Stats) { c.LeaseErrors++ })
 	}
 	if errors.Is(err, storage.ErrBatch) {
 		return
@@ -157,10 +159,10 @@ func (e *leases) observeOutcome(s *shard, err error) {
 }
 
 func (e *leases) reject(s *shard, r *merge.LeaseRequest, reason error) {
-	e.w.counters.leasesRefused.Add(1)
+	e.w.counters.add(func(c *Stats) { c.LeasesRefused++ })
 	_ = e.w.send(r.Reply, refusedLease(r.Epoch, s.number, r.Sequence, reason))
 }
 
 func (e *leases) drop(requests []*merge.LeaseRequest) {
-	e.w.counters.leasesDropped.Add(int64(len(requests)))
+	e.w.counters.add(func(c *Stats) { c.LeasesDropped += int64(len(requests)) })
 }

@@ -22,7 +22,8 @@ var (
 	ErrKey = errors.New("no such key")
 )
 
-// KeyState is the store's knowledge of one key, without the hits that checkers have not reported yet.
+// KeyState is the store's knowledge of one key, without the hits that checkers have not reported
+// yet.
 type KeyState struct {
 	// Now is the fleet's time of the lookup, in Unix nanoseconds.
 	Now int64
@@ -34,8 +35,8 @@ type KeyState struct {
 	RetryAfter time.Duration
 	// FreeAfter is how long until the key is as if it had never been used, if no more hits come.
 	FreeAfter time.Duration
-	// Denied is how many hits were denied in the buckets that the window touches, as far as checkers
-	// have reported them, which they do for keys near their limit.
+	// Denied is how many hits were denied in the buckets that the window touches, as far as
+	// checkers have reported them, which they do for keys near their limit.
 	Denied int64
 
 	buckets map[int64]bucketCounts
@@ -59,11 +60,11 @@ func (w *Worker) Lookup(ctx context.Context, rule storage.Rule, key string) (Key
 	return w.lookupLocked(ctx, rule, key)
 }
 
-// Reset gives back all hits of a key that the store knows of, as settlements would: by bucket, so that
-// hits that arrive meanwhile stay. Of several resets at once, at any workers, none gives back the same
-// hits twice. Checkers that deny the key learn of it at once, others with their next report of it. The
-// part of a level that is older than its rule's window stays. It returns the key's state before and
-// afterwards.
+// Reset gives back all hits of a key that the store knows of, as settlements would: by bucket, so
+// that hits that arrive meanwhile stay. Of several resets at once, at any workers, none gives back
+// the same hits twice. Checkers that deny the key learn of it at once, others with their next
+// report of it. The part of a level that is older than its rule's window stays. It returns the
+// key's state before and afterwards.
 func (w *Worker) Reset(
 	ctx context.Context, rule storage.Rule, key string,
 ) (before, after KeyState, err error) {
@@ -104,9 +105,9 @@ func settlements(rule storage.Rule, key string, s KeyState) (list []*events.Sett
 	return list
 }
 
-// resetID identifies a reset's settlement of a bucket by the hits refunded before. It is the same for
-// all workers: of two that have seen the same counts, the store takes one. Otherwise both would give
-// back the same hits, and that many more would pass.
+// resetID identifies a reset's settlement of a bucket by the hits refunded before. It is the same
+// for all workers: of two that have seen the same counts, the store takes one. Otherwise both would
+// give back the same hits, and that many more would pass.
 func resetID(rule storage.Rule, key string, bucket, refunded int64) storage.Settled {
 	text := fmt.Appendf(nil, "%d %s%d %v %d %d %s",
 		len(rule.Name), rule.Name, rule.Shape.Buckets, rule.Shape, bucket, refunded, key)

@@ -15,7 +15,7 @@ import (
 )
 
 // Look says what checkers have reported, and Reset gives all of it back; of that key only.
-func TestLookAndReset(t *testing.T) {
+func TestLookupAndReset(t *testing.T) {
 	for name, shape := range map[string]window.Shape{
 		"sliding":       {Length: time.Minute, Buckets: 1},
 		"in 60 buckets": {Length: time.Minute, Buckets: 60},
@@ -153,7 +153,7 @@ func TestResetOfPermits(t *testing.T) {
 	})
 }
 
-func TestLookWithoutAStore(t *testing.T) {
+func TestLookupWithoutAStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rule := storage.Rule{Name: "r", Shape: window.Shape{Length: time.Minute, Buckets: 1}, Limit: 10}
 		store := &faulty{Store: memstore.New(), faults: faults{join: errors.New("away")}}

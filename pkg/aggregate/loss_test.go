@@ -12,10 +12,10 @@ import (
 
 // A store that has lost data is told of once by each worker, whoever remembered it and however
 // often it is heard of, with what is known of its size.
-func TestALossIsToldOnce(t *testing.T) {
+func TestALossIsReportedOnce(t *testing.T) {
 	for _, c := range []struct {
 		name      string
-		folds     uint64 // counted before
+		batches   uint64 // counted before
 		kept      uint64 // of these, in the copy that the store comes back with; 0: it comes back empty
 		restarted bool   // the worker, so that only the memory remembers
 		want      string
@@ -33,7 +33,7 @@ func TestALossIsToldOnce(t *testing.T) {
 		other := newFixture(t, store) // told by the first answer that it gets
 		other.exchange(start, report(2, 1, perSecond(start), own{"a", 0, 1}))
 		m := report(1, 0, perSecond(start), own{"a", 0, 1})
-		for n := uint64(2); n <= c.folds; n++ {
+		for n := uint64(2); n <= c.batches; n++ {
 			m.Sequence++
 			if d.exchange(start, m); n == c.kept {
 				copied = store.Snapshot()
@@ -54,7 +54,7 @@ func TestALossIsToldOnce(t *testing.T) {
 		}
 		for _, w := range []*fixture{d, other} {
 			got := w.worker.Stats()
-			if lost := int64(c.folds - c.kept); got.Losses != 1 || got.LostBatches != lost || got.LastLoss.String() != c.want || got.LastLoss.At == 0 {
+			if lost := int64(c.batches - c.kept); got.Losses != 1 || got.LostBatches != lost || got.LastLoss.String() != c.want || got.LastLoss.At == 0 {
 				t.Errorf("%s: %d losses, %d batches, %+v", c.name, got.Losses, got.LostBatches, got.LastLoss)
 			}
 		}

@@ -10,34 +10,35 @@ import (
 	"github.com/offpath-io/offpath/pkg/events"
 )
 
-// Options make a Worker. Store and Bus are needed; the zero value of everything else is its default.
+// Options make a Worker. Store and Bus are needed; the zero value of everything else is its
+// default.
 type Options struct {
 	// Store holds the counters.
 	Store storage.Store
 	// Bus brings reports, lease requests and hellos, and takes alarms.
 	Bus Bus
 	// Memory keeps the states of shards outside of the store, for workers that start later.
-	// Default: none, and a loss of the store's data is not noticed if all workers have been restarted
-	// since.
+	// Default: none, and a loss of the store's data is not noticed if all workers have been
+	// restarted since.
 	Memory Memory
-	// Shards is the number of shards, recorded in the store at first use; a store with another number
-	// on record is refused. 0: the number on record, or the store's own choice.
+	// Shards is the number of shards, recorded in the store at first use; a store with another
+	// number on record is refused. 0: the number on record, or the store's own choice.
 	Shards int
-	// BatchDelay is how long a report waits for others to be merged with; default 2 ms. More saves the
-	// store work where many checkers report the same keys, and delays every answer.
+	// BatchDelay is how long a report waits for others to be merged with; default 2 ms. More saves
+	// the store work where many checkers report the same keys, and delays every answer.
 	BatchDelay time.Duration
-	// LeaseDelay is the same for a lease request; default 1 ms. It is shorter because callers may be
-	// waiting for permits.
+	// LeaseDelay is the same for a lease request; default 1 ms. It is shorter because callers may
+	// be waiting for permits.
 	LeaseDelay time.Duration
-	// BatchKeys is about how many keys one batch holds at most, so that no call occupies the store for
-	// long; default 2000. Keys of more than two live buckets count for more than one. A single larger
-	// report is applied alone.
+	// BatchKeys is about how many keys one batch holds at most, so that no call occupies the store
+	// for long; default 2000. Keys of more than two live buckets count for more than one. A single
+	// larger report is applied alone.
 	BatchKeys int
 	// AlarmEvery is the least time between two alarms of one shard, and so between two alarms about
-	// the same key. Default 4 ms, or 10 µs for each live checker if that is more: all of them receive
-	// every alarm, so a worker has NATS deliver at most 100,000 alarms a second for each shard, unless
-	// one does not fit a message. Raise it where there are many shards, workers and checkers, all with
-	// keys near their limit.
+	// the same key. Default 4 ms, or 10 µs for each live checker if that is more: all of them
+	// receive every alarm, so a worker has NATS deliver at most 100,000 alarms a second for each
+	// shard, unless one does not fit a message. Raise it where there are many shards, workers and
+	// checkers, all with keys near their limit.
 	AlarmEvery time.Duration
 	// Tolerance is how far ahead of the fleet's time a bucket may start; hits of later ones are
 	// refused, and so are lease requests that name them. Default 5 s.
@@ -46,17 +47,18 @@ type Options struct {
 	Timeout time.Duration
 	// Forget is how long after its last hello a checker counts as live; default 15 s.
 	Forget time.Duration
-	// MaxCheckers bounds the live checkers of one credential (the owner of their epochs) that are told
-	// apart: with a stolen credential anybody can make up checkers, and all others keep to smaller
-	// shares. Expired ones give their place back. Default 10,000.
+	// MaxCheckers bounds the live checkers of one credential (the owner of their epochs) that are
+	// told apart: with a stolen credential anybody can make up checkers, and all others keep to
+	// smaller shares. Expired ones give their place back. Default 10,000.
 	MaxCheckers int
-	// MaxWindow is the longest window of a rule whose reports and lease requests are taken, since the
-	// store keeps counters for two windows; others are refused whole. Default, and most, 366 days.
+	// MaxWindow is the longest window of a rule whose reports and lease requests are taken, since
+	// the store keeps counters for two windows; others are refused whole. Default, and most, 366
+	// days.
 	MaxWindow time.Duration
 	// MaxRules bounds the rules, by name and window, that checkers of one credential (the owner of
-	// their epochs) may report; each stays in the store's ledger for ever. Messages with further rules
-	// are refused whole, until some have not been reported for half a day or a day. Each worker counts
-	// by itself. Default 100,000.
+	// their epochs) may report; each stays in the store's ledger for ever. Messages with further
+	// rules are refused whole, until some have not been reported for half a day or a day. Each
+	// worker counts by itself. Default 100,000.
 	MaxRules int
 	// MaxChunks bounds how much settlements can make the store remember: how many times 8,192
 	// consecutive numbers of receipts, at 1 KB, in a shard and a day, for settlements of one
@@ -66,8 +68,8 @@ type Options struct {
 	// OnApply, if not nil, is called after each call of Store.Apply with reports, from several
 	// goroutines at once.
 	OnApply func(ApplyInfo)
-	// OnUnleased, if not nil, is called when keys of a strict rule got no permits because too many of
-	// its keys are new, with their number, from several goroutines at once.
+	// OnUnleased, if not nil, is called when keys of a strict rule got no permits because too many
+	// of its keys are new, with their number, from several goroutines at once.
 	OnUnleased func(rule string, keys int64)
 	// Trace, if not nil, is called for each report that is traced: see [Tracing].
 	Trace Tracing
@@ -106,10 +108,10 @@ type Excess struct {
 	Most float64
 }
 
-// Tracing is called for a report that carries a W3C traceparent. The function that it returns, which
-// may be nil, is called with each event of the report. Both may be called from several goroutines at
-// once, but the calls for one report come one after the other. They must be quick. A report that is
-// replaced by its repeat has no further events.
+// Tracing is called for a report that carries a W3C traceparent. The function that it returns,
+// which may be nil, is called with each event of the report. Both may be called from several
+// goroutines at once, but the calls for one report come one after the other. They must be quick. A
+// report that is replaced by its repeat has no further events.
 type Tracing func(
 	traceparent string, shard uint32, sequence uint64, keys int,
 ) (follow func(TraceEvent))
@@ -128,8 +130,8 @@ type TraceKind uint8
 
 // The events of a report. The last one is TraceAnswered or TraceDropped.
 const (
-	// TraceApply: a batch with the report goes to the store now. TraceApplied: the store has answered.
-	// Both may come again, if other reports of the batch had been counted before.
+	// TraceApply: a batch with the report goes to the store now. TraceApplied: the store has
+	// answered. Both may come again, if other reports of the batch had been counted before.
 	TraceApply TraceKind = iota + 1
 	TraceApplied
 	// TraceAnswered: the totals were sent to the checker.

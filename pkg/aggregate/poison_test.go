@@ -42,13 +42,14 @@ func withoutLevels(batch *storage.Batch, do func() (storage.Applied, error)) (st
 	return applied, err
 }
 
-// errPoison is what a store says of a fold with the key "poison".
+// errPoison is what a store says of a batch with the key "poison".
 var errPoison = fmt.Errorf("%w: poison", storage.ErrBatch)
 
 func isPoison(k storage.Key) bool { return k.Text == "poison" }
 
-// A report that the store cannot take is given up, and no other waits for it; whether the store fails before
-// it has counted or when it answers, in which case all has been counted and nobody is told otherwise.
+// A report that the store cannot take is given up, and no other waits for it; whether the store
+// fails before it has counted or when it answers, in which case all has been counted and nobody is
+// told otherwise.
 func TestOneReportThatTheStoreCannotTake(t *testing.T) {
 	for name, counted := range map[string]bool{"before it is counted": false, "after it is counted": true} {
 		t.Run(name, func(t *testing.T) {
@@ -99,9 +100,9 @@ func TestOneReportThatTheStoreCannotTake(t *testing.T) {
 	}
 }
 
-// Where a shard's every fold fails that is nobody's fault, and reports wait; the shard is left, and
-// Ready says so.
-func TestAStoreThatTakesNoFold(t *testing.T) {
+// Where a shard's every batch fails that is nobody's fault, and reports wait; the shard is left,
+// and Ready says so.
+func TestAStoreThatTakesNoBatch(t *testing.T) {
 	store := &faulty{Store: memstore.New()}
 	d := newFixture(t, store)
 	store.have(faults{before: errPoison})
@@ -147,7 +148,7 @@ func TestOneLeaseRequestThatTheStoreCannotTake(t *testing.T) {
 	}
 }
 
-func TestErrFoldIsTold(t *testing.T) {
+func TestErrBatchIsReported(t *testing.T) {
 	var told []error
 	withoutTotals := func(_ *storage.Batch, do func() (storage.Applied, error)) (storage.Applied, error) {
 		applied, err := do()
@@ -164,7 +165,7 @@ func TestErrFoldIsTold(t *testing.T) {
 	}
 }
 
-// failingWithKeys fails each fold of a report, and no probe.
+// failingWithKeys fails each batch of a report, and no probe.
 func failingWithKeys(err error) func(*storage.Batch, func() (storage.Applied, error)) (storage.Applied, error) {
 	return func(batch *storage.Batch, do func() (storage.Applied, error)) (storage.Applied, error) {
 		if len(batch.Keys) == 0 {
@@ -175,7 +176,7 @@ func failingWithKeys(err error) func(*storage.Batch, func() (storage.Applied, er
 }
 
 // Neither requests that are refused again and again nor a shard that comes and goes fill the log.
-func TestTroubleIsToldNowAndThen(t *testing.T) {
+func TestFailuresAreLoggedNowAndThen(t *testing.T) {
 	var log bytes.Buffer
 	store := &faulty{Store: memstore.New()}
 	d := newFixture(t, store, func(o *aggregate.Options) { o.Log = slog.New(slog.NewTextHandler(&log, nil)) })

@@ -3,8 +3,8 @@ package aggregate
 import "github.com/offpath-io/offpath/pkg/events"
 
 // Receive takes in one message at own time now. A report or lease request waits for a Step (or Run)
-// to be applied; it is answered by reply, once or never. A hello is answered at once, unless reply is
-// nil. Whatever the payload, Receive does not panic, and keeps nothing of it. It is safe for
+// to be applied; it is answered by reply, once or never. A hello is answered at once, unless reply
+// is nil. Whatever the payload, Receive does not panic, and keeps nothing of it. It is safe for
 // concurrent use.
 func (w *Worker) Receive(now int64, kind events.Kind, payload []byte, reply func([]byte) error) {
 	switch kind {
@@ -18,11 +18,11 @@ func (w *Worker) Receive(now int64, kind events.Kind, payload []byte, reply func
 }
 
 // receiveHello takes in a heartbeat, and answers it with the number of shards, the fleet's time and
-// size. There is no answer until the store has been reached, and while it answers for less than half
-// of the shards: an aggregator that cannot count must not let checkers believe that their knowledge
-// is fresh. They ask others, or decide by a lower degradation level.
+// size. There is no answer until the store has been reached, and while it answers for less than
+// half of the shards: an aggregator that cannot count must not let checkers believe that their
+// knowledge is fresh. They ask others, or decide by a lower degradation level.
 func (w *Worker) receiveHello(now int64, payload []byte, reply func([]byte) error) {
-	w.counters.hellos.Add(1)
+	w.counters.add(func(c *Stats) { c.Hellos++ })
 	h, err := events.DecodeHello(payload)
 	if err != nil {
 		return

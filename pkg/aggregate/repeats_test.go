@@ -52,9 +52,9 @@ func TestReportsAreCountedOnceIfTheStoreFails(t *testing.T) {
 		"0 marks, 0 repeated, <nil>; 1 marks, 0 repeated, refused; 1 marks, 0 repeated, <nil>")
 }
 
-// Folds in which some reports are repeats, in every mix: two workers, and what one has counted is
+// Batches in which some reports are repeats, in every mix: two workers, and what one has counted is
 // asked of the other.
-func TestPartlyRepeatedFolds(t *testing.T) {
+func TestPartlyRepeatedBatches(t *testing.T) {
 	for mix := range 1 << 4 {
 		store := memstore.New()
 		first, second := newFixture(t, store), newFixture(t, store)
@@ -81,9 +81,9 @@ func TestPartlyRepeatedFolds(t *testing.T) {
 	}
 }
 
-// While some reports turn out to be repeats, another worker counts one more: the third fold knows
+// While some reports turn out to be repeats, another worker counts one more: the third batch knows
 // both.
-func TestRepeatsDuringAFold(t *testing.T) {
+func TestRepeatsDuringABatch(t *testing.T) {
 	store := memstore.New()
 	other := newFixture(t, store)
 	reports := make([]*events.Report, 5)
@@ -91,9 +91,9 @@ func TestRepeatsDuringAFold(t *testing.T) {
 		reports[i] = report(uint64(i)+1, 1, perSecond(start), own{fmt.Sprint("own", i), 0, 1 << i})
 	}
 	other.exchange(start, reports[1])
-	folds := 0
+	batches := 0
 	hook := func(_ *storage.Batch, do func() (storage.Applied, error)) (storage.Applied, error) {
-		if folds++; folds == 2 {
+		if batches++; batches == 2 {
 			other.exchange(start, reports[3])
 		}
 		return do()

@@ -17,10 +17,10 @@ import (
 
 // receiveReport takes in a report; own says that this worker made it, for a lookup.
 func (w *Worker) receiveReport(now int64, payload []byte, reply func([]byte) error, own bool) {
-	w.counters.reports.Add(1)
+	w.counters.add(func(c *Stats) { c.Reports++ })
 	shards := w.shards()
 	if reply == nil || len(shards) == 0 { // nobody to answer, or no store yet
-		w.counters.dropped.Add(1)
+		w.counters.add(func(c *Stats) { c.Dropped++ })
 		return
 	}
 	m, err := events.DecodeReport(payload)
@@ -35,15 +35,15 @@ func (w *Worker) receiveReport(now int64, payload []byte, reply func([]byte) err
 	}
 	if err != nil {
 		if errors.Is(err, events.ErrMalformed) {
-			w.counters.malformed.Add(1)
+			w.counters.add(func(c *Stats) { c.Malformed++ })
 		}
 		if w.refuse(payload, reply, err, refusedReport) {
-			w.counters.refused.Add(1)
+			w.counters.add(func(c *Stats) { c.Refused++ })
 		}
 		return
 	}
 	if slices.ContainsFunc(m.GetHits().GetRules(), isUnknown) {
-		w.counters.rulesUnknown.Add(1)
+		w.counters.add(func(c *Stats) { c.RulesUnknown++ })
 	}
 	w.filterSettlements(m, now, own)
 	r := &report{Report: merge.Report{Message: m, Own: own, Header: queue.Header{
@@ -55,12 +55,12 @@ func (w *Worker) receiveReport(now int64, payload []byte, reply func([]byte) err
 	}
 	switch shards[m.GetShard()].reports.Add(r) {
 	case queue.Replaced:
-		w.counters.replaced.Add(1)
+		w.counters.add(func(c *Stats) { c.Replaced++ })
 	case queue.Stale:
-		w.counters.stale.Add(1)
+		w.counters.add(func(c *Stats) { c.Stale++ })
 		r.trace(TraceEvent{Kind: TraceDropped})
 	case queue.Full:
-		w.counters.dropped.Add(1)
+		w.counters.add(func(c *Stats) { c.Dropped++ })
 		r.trace(TraceEvent{Kind: TraceDropped})
 	}
 }
@@ -69,15 +69,16 @@ func refusedReport(epoch uint64, shard uint32, sequence uint64, reason error) ev
 	return &events.Refresh{Epoch: epoch, Shard: shard, Sequence: sequence, Error: reason.Error()}
 }
 
-// isUnknown says whether a rule's hits are of a kind that this build does not know. They are left out
-// of their report.
+// isUnknown says whether a rule's hits are of a kind that this build does not know. They are left
+// out of their report.
 func isUnknown(r *events.Rule) bool {
 	_, known := wire.Kind(r)
 	return !known
 }
 
 // checkAge refuses a report that may have been counted so long ago that no store remembers it. Its
-// checker gives it up at the same age, but by a clock that stands still while its machine is asleep.
+// checker gives it up at the same age, but by a clock that stands still while its machine is
+// asleep.
 func checkAge(m *events.Report, now int64) error {
 	if age := time.Duration(now - m.GetMade()); m.GetMade() > 0 && age > events.MaxReportAge {
 		return fmt.Errorf("the report is %v old", age.Round(time.Second))
@@ -91,10 +92,10 @@ var (
 	errOtherShard = errors.New("settlement: its key is of another shard")
 )
 
-// filterSettlements drops those of a report's settlements that are invalid, or come too late to know
-// whether they are new; its hits count all the same.
+// filterSettlements drops those of a report's settlements that are invalid, or come too late to
+// know whether they are new; its hits count all the same.
 func (w *Worker) filterSettlements(m *events.Report, now int64, own bool) {
-	w.counters.settlements.Add(int64(len(m.Settlements)))
+	w.counters.add(func(c *Stats) { c.Settlements += int64(len(m.Settlements)) })
 	for i, settlement := range m.GetSettlements() {
 		err := w.checkSettlement(settlement, m.GetShard(), w.clock.Time(now))
 		if err == nil && !own {
@@ -102,7 +103,7 @@ func (w *Worker) filterSettlements(m *events.Report, now int64, own bool) {
 			err = w.admitRules(m.GetEpoch(), []*events.Rule{rule}, now)
 		}
 		if err != nil {
-			w.counters.settlementsRefused.Add(1)
+			w.counters.add(func(c *Stats) { c.SettlementsRefused++ })
 			w.countRules(err)
 			m.Settlements[i] = nil
 		}
@@ -191,7 +192,7 @@ func (e *reports) apply(
 			e.answer(s, requests, &applied)
 			return nil
 		}
-		e.w.counters.retries.Add(1)
+		e.w.counters.add(func(c *Stats) { c.Retries++ })
 		e.merger.Exclude(&applied)
 	}
 	return errRepeats
@@ -224,7 +225,7 @@ func (e *reports) call(
 		e.w.o.OnApply(info)
 	}
 	if errors.Is(err, storage.ErrBatch) { // says nothing about the shard
-		e.w.counters.applyErrors.Add(1)
+		e.w.counters.add(func(c *Stats) { c.ApplyErrors++ })
 	} else {
 		e.w.observeOutcome(s, err, end)
 	}
@@ -247,14 +248,18 @@ func checkApplied(batch *storage.Batch, applied *storage.Applied) error {
 func (e *reports) answer(s *shard, requests []*report, applied *storage.Applied) {
 	e.w.observeState(s, e.batch.Seen, applied.State, applied.Loss)
 	s.refunds.Observe(e.batch, applied)
-	e.w.counters.addBatch(e.batch, applied)
-	for _, r := range requests {
-		e.w.counters.answered.Add(1)
-		e.w.counters.settlementsUncovered.Add(int64(len(r.Uncovered)))
-		e.w.counters.settlementsOverflow.Add(r.Overflow)
-		if r.Repeated {
-			e.w.counters.repeated.Add(1)
+	e.w.counters.add(func(c *Stats) {
+		c.addBatch(e.batch, applied)
+		c.Answered += int64(len(requests))
+		for _, r := range requests {
+			c.SettlementsUncovered += int64(len(r.Uncovered))
+			c.SettlementsOverflow += r.Overflow
+			if r.Repeated {
+				c.Repeated++
+			}
 		}
+	})
+	for _, r := range requests {
 		e.send(r, e.answers.Refresh(&r.Report, e.batch, applied, &s.refunds))
 	}
 	s.alarms.Observe(e.batch, applied)
@@ -267,7 +272,7 @@ func (e *reports) send(r *report, m events.Message) {
 // reject answers a report that the store cannot take: with an error if it was not counted, so that
 // its checker sends it no more, and without totals if it was.
 func (e *reports) reject(s *shard, r *report, reason error) {
-	e.w.counters.refused.Add(1)
+	e.w.counters.add(func(c *Stats) { c.Refused++ })
 	if !r.Repeated {
 		e.send(r, refusedReport(r.Epoch, s.number, r.Sequence, reason))
 		return
@@ -285,7 +290,7 @@ func (e *reports) reject(s *shard, r *report, reason error) {
 
 func (e *reports) drop(requests []*report) {
 	traceAll(requests, TraceEvent{Kind: TraceDropped})
-	e.w.counters.dropped.Add(int64(len(requests)))
+	e.w.counters.add(func(c *Stats) { c.Dropped += int64(len(requests)) })
 }
 
 func traceAll(requests []*report, e TraceEvent) {
@@ -295,8 +300,8 @@ func traceAll(requests []*report, e TraceEvent) {
 }
 
 const (
-	// minAlarmInterval is AlarmEvery by default in a small fleet, and alarmPerChecker what each checker
-	// adds in a large one.
+	// minAlarmInterval is AlarmEvery by default in a small fleet, and alarmPerChecker what each
+	// checker adds in a large one.
 	minAlarmInterval = 4 * time.Millisecond
 	alarmPerChecker  = 10 * time.Microsecond
 )
@@ -312,15 +317,18 @@ func (w *Worker) sendAlarms(s *shard, now int64, drain bool) {
 		interval = max(minAlarmInterval, time.Duration(w.checkers.Live(now))*alarmPerChecker)
 	}
 	messages, keys, err := s.alarms.Take(now, w.clock.Time(now), int64(interval))
-	for _, m := range messages {
-		if err = w.o.Bus.Alarm(s.number, m); err != nil {
-			break
+	sent := 0
+	for err == nil && sent < len(messages) {
+		if err = w.o.Bus.Alarm(s.number, messages[sent]); err == nil {
+			sent++
 		}
-		w.counters.alarms.Add(1)
 	}
-	if err != nil {
-		w.counters.alarmErrors.Add(1)
-		return
-	}
-	w.counters.alarmKeys.Add(int64(keys))
+	w.counters.add(func(c *Stats) {
+		c.Alarms += int64(sent)
+		if err != nil {
+			c.AlarmErrors++
+		} else {
+			c.AlarmKeys += int64(keys)
+		}
+	})
 }

@@ -90,37 +90,37 @@ func TestReportsAreGathered(t *testing.T) {
 	for epoch := range uint64(5) {
 		d.send(start+int64(epoch)*ms/10, report(epoch+1, 1, perSecond(start), own{"a", 0, 1}))
 	}
-	if next := d.step(start + ms); next != start+2*ms || store.folds != 0 {
-		t.Errorf("too early: next step at +%d, %d folds", next-start, store.folds)
+	if next := d.step(start + ms); next != start+2*ms || store.batches != 0 {
+		t.Errorf("too early: next step at +%d, %d batches", next-start, store.batches)
 	}
 	d.step(start + 2*ms)
-	if got := d.refreshes.take(); len(got) != 5 || store.folds != 1 || totals(got[0]) != "0:5" {
-		t.Errorf("%d answers by %d folds: %v", len(got), store.folds, got)
+	if got := d.refreshes.take(); len(got) != 5 || store.batches != 1 || totals(got[0]) != "0:5" {
+		t.Errorf("%d answers by %d batches: %v", len(got), store.batches, got)
 	}
 
-	// More than fits one fold goes at once, whole reports at a time; a single larger one goes
+	// More than fits one batch goes at once, whole reports at a time; a single larger one goes
 	// alone.
-	store.folds, store.largest = 0, 0
+	store.batches, store.largest = 0, 0
 	for epoch, keys := range []int{60, 60, 250, 10, 10} {
 		d.send(start+second, report(uint64(epoch)+1, 2, perSecond(start+second), hitsOf(epoch, keys)...))
 	}
 	d.step(start + second)
-	if got := d.refreshes.take(); len(got) != 3 || store.folds != 3 || store.largest != 250 {
-		t.Errorf("at once: %d answers by %d folds of at most %d keys", len(got), store.folds, store.largest)
+	if got := d.refreshes.take(); len(got) != 3 || store.batches != 3 || store.largest != 250 {
+		t.Errorf("at once: %d answers by %d batches of at most %d keys", len(got), store.batches, store.largest)
 	}
 	d.step(start + second + 2*ms)
-	if got := d.refreshes.take(); len(got) != 2 || store.folds != 4 {
-		t.Errorf("then %d answers, %d folds", len(got), store.folds)
+	if got := d.refreshes.take(); len(got) != 2 || store.batches != 4 {
+		t.Errorf("then %d answers, %d batches", len(got), store.batches)
 	}
 
 	// Keys of many buckets take more of the budget.
-	store.folds = 0
+	store.batches = 0
 	for epoch := range uint64(4) {
 		d.send(start+second, report(epoch+1, 3, perMinute(start+second), hitsOf(epoch, 10)...))
 	}
 	d.step(start + 2*second)
-	if store.folds != 4 {
-		t.Errorf("%d folds of 40 keys in 60 buckets", store.folds)
+	if store.batches != 4 {
+		t.Errorf("%d batches of 40 keys in 60 buckets", store.batches)
 	}
 	full := report(9, 1, perMinute(start)) // and so do settlements
 	for n := range uint64(50) {
@@ -128,7 +128,7 @@ func TestReportsAreGathered(t *testing.T) {
 	}
 	d.send(start+3*second, full)
 	d.step(start + 3*second)
-	if store.folds != 5 {
+	if store.batches != 5 {
 		t.Error("50 settlements wait for more")
 	}
 }

@@ -26,7 +26,7 @@ func TestAlarmsGoByTheHighestRevision(t *testing.T) {
 	for _, test := range []struct {
 		why           string
 		first, second *events.Rule
-		inOne         int64 // the limit of the alarm if both are in one fold
+		inOne         int64 // the limit of the alarm if both are in one batch
 		apart         int64 // if the second comes a second later
 		muchLater     int64 // or a minute
 	}{

@@ -25,11 +25,11 @@ const (
 // newSteppers returns what one goroutine works with; reports come before leases.
 func (w *Worker) newSteppers() []stepper { return []stepper{w.newReports(), w.newLeases()} }
 
-// Step does everything that is due at own time now, in Unix nanoseconds: asks the store for the time
-// every 2 s, applies and answers the requests that have waited long enough, sends alarms, exchanges
-// states with the memory. It is for a caller with a time of its own, instead of Run, and for one
-// goroutine. It returns the time of the next call; requests that are received meanwhile may be due
-// sooner, Options.BatchDelay or LeaseDelay after they came.
+// Step does everything that is due at own time now, in Unix nanoseconds: asks the store for the
+// time every 2 s, applies and answers the requests that have waited long enough, sends alarms,
+// exchanges states with the memory. It is for a caller with a time of its own, instead of Run, and
+// for one goroutine. It returns the time of the next call; requests that are received meanwhile may
+// be due sooner, Options.BatchDelay or LeaseDelay after they came.
 func (w *Worker) Step(ctx context.Context, now int64) (next int64) {
 	w.lastNow.Store(now)
 	clock := func() int64 { return now }
@@ -66,8 +66,8 @@ func (w *Worker) stepMemory(ctx context.Context, now int64) (next int64) {
 
 // Run joins the store, however long that takes, and serves the bus until ctx is done. Then it takes
 // no further requests, finishes those it has received, for at most 5 s, and returns nil. It returns
-// an error before that if the store has another number of shards on record ([storage.ErrShards]), or
-// if the bus can serve no more. Run is called at most once, and not together with Step.
+// an error before that if the store has another number of shards on record ([storage.ErrShards]),
+// or if the bus can serve no more. Run is called at most once, and not together with Step.
 func (w *Worker) Run(ctx context.Context) error {
 	w.running.Store(true)
 	if err := w.keepJoining(ctx, true); err != nil {
@@ -194,7 +194,8 @@ func (w *Worker) keepMerging(ctx context.Context) {
 	}
 }
 
-// work takes a shard's steps when they are due, or sooner when woken, and when stopping the last one.
+// work takes a shard's steps when they are due, or sooner when woken, and when stopping the last
+// one.
 func (w *Worker) work(ctx context.Context, x stepper, s *shard, stopping <-chan struct{}) {
 	for {
 		select {

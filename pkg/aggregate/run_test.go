@@ -201,7 +201,7 @@ func TestRunEndsWithItsBus(t *testing.T) {
 	})
 }
 
-// A worker that is told to stop answers what it has taken, and what is in a fold, unless the store
+// A worker that is told to stop answers what it has taken, and what is in a batch, unless the store
 // is dead.
 func TestStopAnswersWhatWasReceived(t *testing.T) {
 	for takes, want := range map[time.Duration]struct {
@@ -227,9 +227,9 @@ func TestStopAnswersWhatWasReceived(t *testing.T) {
 	}
 }
 
-// Two folds of a shard may be under way at once, of different checkers, and a shard whose store
+// Two batches of a shard may be under way at once, of different checkers, and a shard whose store
 // node hangs holds up no other.
-func TestTwoFoldsOfAShardAtOnce(t *testing.T) {
+func TestTwoBatchesOfAShardAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &slow{Store: memstore.New(), takes: 100 * time.Millisecond, hangs: 1}
 		r := run(t, store, func(o *aggregate.Options) { o.Shards = 2 })
@@ -251,7 +251,7 @@ func TestTwoFoldsOfAShardAtOnce(t *testing.T) {
 		time.Sleep(95 * time.Millisecond)
 		synctest.Wait()
 		if got, most := len(r.refreshes.take()), store.most(); got != 2 || most != 2 {
-			t.Errorf("after 115 ms: %d answers, %d folds at once", got, most)
+			t.Errorf("after 115 ms: %d answers, %d batches at once", got, most)
 		}
 		time.Sleep(200 * time.Millisecond)
 		synctest.Wait()

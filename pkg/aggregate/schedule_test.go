@@ -34,7 +34,7 @@ type schedule struct {
 	random   *rand.Rand
 	now      int64
 	store    *memstore.Store
-	failures float64 // which share of folds fails, before or after
+	failures float64 // which share of batches fails, before or after
 	workers  []*fixture
 	senders  []*sender
 	way      []delivery

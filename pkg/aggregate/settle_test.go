@@ -323,8 +323,9 @@ func TestAnswersNameRulesWithRefunds(t *testing.T) {
 	want("windows later", plain(4, later), 0)
 }
 
-// TestNoCredentialGivesBackMoreThanItReported: a checker that makes settlements up lowers no count by more than those of its own
-// credential have reported under that rule in that window, in whatever order, and at whichever worker.
+// TestNoCredentialGivesBackMoreThanItReported: a checker that makes settlements up lowers no count
+// by more than those of its own credential have reported under that rule in that window, in
+// whatever order, and at whichever worker.
 func TestNoCredentialGivesBackMoreThanItReported(t *testing.T) {
 	store := memstore.New()
 	a, b := newFixture(t, store), newFixture(t, store)
@@ -397,7 +398,8 @@ func TestMadeUpSettlementsAreBounded(t *testing.T) {
 	wantLedger(t, "in the end", store, "per-minute", storage.RuleLedger{Counted: 43, Settled: 1})
 }
 
-// TestUnknownKinds: rows of hits of a kind that this build does not know are neither counted nor answered; others of the report are.
+// TestUnknownKinds: rows of hits of a kind that this build does not know are neither counted nor
+// answered; others of the report are.
 func TestUnknownKinds(t *testing.T) {
 	store := memstore.New()
 	d := newFixture(t, store)

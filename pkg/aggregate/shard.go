@@ -60,8 +60,8 @@ func (w *Worker) leaveIfSlow(s *shard) (stop func()) {
 	}
 }
 
-// probe applies an empty batch to a shard at own time now, and returns whether the store took it. An
-// error is never for its content, as it has none.
+// probe applies an empty batch to a shard at own time now, and returns whether the store took it.
+// An error is never for its content, as it has none.
 func (w *Worker) probe(ctx context.Context, s *shard, now int64) bool {
 	ctx, cancel := context.WithTimeout(ctx, w.o.Timeout)
 	defer cancel()
@@ -85,9 +85,9 @@ func (w *Worker) retry(ctx context.Context, s *shard, now int64) {
 	}
 }
 
-// observeOutcome takes in whether the store applies batches of a shard. If not, the shard is left, so
-// that its requests go to an aggregator that can count them; the log says so, unless it has done so
-// lately.
+// observeOutcome takes in whether the store applies batches of a shard. If not, the shard is left,
+// so that its requests go to an aggregator that can count them; the log says so, unless it has done
+// so lately.
 func (w *Worker) observeOutcome(s *shard, err error, now int64) {
 	if err == nil {
 		s.lastOK.Store(now)
@@ -98,7 +98,7 @@ func (w *Worker) observeOutcome(s *shard, err error, now int64) {
 		}
 		return
 	}
-	w.counters.applyErrors.Add(1)
+	w.counters.add(func(c *Stats) { c.ApplyErrors++ })
 	s.retryAt.Store(now + int64(probeEvery))
 	w.attend(s, false)
 	before := s.failure.Load()
@@ -118,8 +118,8 @@ func (s *shard) appliedSince(since int64) bool {
 }
 
 // canCount says whether reports can be counted, as far as the worker knows. In a Redis Cluster the
-// node that has the fleet's record may be dead while the others count on: the batches that they have
-// applied since then show it.
+// node that has the fleet's record may be dead while the others count on: the batches that they
+// have applied since then show it.
 func (w *Worker) canCount() bool {
 	since, away := w.health.away()
 	if !away {
@@ -178,7 +178,7 @@ func (w *Worker) observeState(s *shard, before, state storage.State, loss storag
 		return
 	}
 	at := time.UnixMicro(int64(state.Generation))
-	w.counters.addLoss(ShardLoss{loss, s.number, at.UnixNano()})
+	w.counters.add(func(c *Stats) { c.addLoss(ShardLoss{loss, s.number, at.UnixNano()}) })
 	w.o.Log.Error("the store has lost data: counts of this shard begin again from what is left",
 		slog.Int("shard", int(s.number)), slog.String("lost", loss.String()), slog.Time("found_out", at),
 		slog.Uint64("remembered_version", loss.Remembered.Version),

@@ -179,7 +179,7 @@ func (d *fixture) send(now int64, m events.Message) {
 	d.worker.Receive(now, kindOf(m), encode(d.t, m), d.reply(kindOf(m)))
 }
 
-// exchange sends one report, lets it be folded, and returns its answer.
+// exchange sends one report, lets it be merged, and returns its answer.
 func (d *fixture) exchange(now int64, m *events.Report) *events.Refresh {
 	d.t.Helper()
 	d.refreshes.take()

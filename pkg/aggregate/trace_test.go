@@ -40,7 +40,7 @@ func TestTraceFollowsReports(t *testing.T) {
 	}{
 		{"two reports, of which one is traced", func() { send(1, 1, "p"); send(2, 1, "") },
 			[]string{"p: shard 0, sequence 1, 1 keys", "p: apply 1 keys of 2 reports", "p: applied", "p: answered"}},
-		{"a report that was counted before: another fold tells its totals", func() { send(1, 1, "again") },
+		{"a report that was counted before: another batch tells its totals", func() { send(1, 1, "again") },
 			[]string{"again: shard 0, sequence 1, 1 keys", "again: apply 1 keys of 1 reports", "again: applied",
 				"again: apply 1 keys of 1 reports", "again: applied", "again: answered"}},
 		{"the store is away", func() { store.have(faults{before: errors.New("away")}); send(1, 2, "q") },

@@ -55,8 +55,8 @@ type memory struct {
 	next          int64 // own time of the next exchange; of Step
 }
 
-// lookups are requests on behalf of operators. To the store they are the reports of one more checker,
-// which never has hits of its own.
+// lookups are requests on behalf of operators. To the store they are the reports of one more
+// checker, which never has hits of its own.
 type lookups struct {
 	mu       sync.Mutex // one lookup at a time
 	epoch    uint64
@@ -146,13 +146,14 @@ func (w *Worker) latest() int64 {
 	return w.lastNow.Load()
 }
 
-// Now is the fleet's time: the store's, as far as the worker knows it. It is safe for concurrent use.
+// Now is the fleet's time: the store's, as far as the worker knows it. It is safe for concurrent
+// use.
 func (w *Worker) Now() time.Time { return time.Unix(0, w.clock.Time(w.now())) }
 
 // SetRules takes all rules in force from a trusted source, in place of those before: name, shape,
-// limit, burst, revision and whether it is loose. From then on messages about a rule of one of these
-// names and shapes bring hits, and change nothing of the rule; messages about other rules, and all
-// messages before the first call, do. It is safe for concurrent use.
+// limit, burst, revision and whether it is loose. From then on messages about a rule of one of
+// these names and shapes bring hits, and change nothing of the rule; messages about other rules,
+// and all messages before the first call, do. It is safe for concurrent use.
 func (w *Worker) SetRules(rules []storage.Rule) {
 	w.revisions.Trust(rules, w.clock.Time(w.latest()))
 }

@@ -20,12 +20,13 @@ descriptors:
     rate_limit: {unit: year, requests_per_unit: 1}
 `
 
-// An answer is made in one piece, or in three if it has several statuses; nothing else is allocated.
+// An answer is made in one piece, or in three if it has several statuses; nothing else is
+// allocated.
 func TestAllocations(t *testing.T) {
 	service := New(newChecker(t, benchRules), Options{})
 	for most, r := range map[float64]*ratelimitv3.RateLimitRequest{
-		1: request("shop", 1, descriptor("user=kristie")),
-		3: request("shop", 1, descriptor("user=kristie"), descriptor("path=/v1/create"), descriptor("path=/v1/read")),
+		1: request("shop", 1, newDescriptor("user=kristie")),
+		3: request("shop", 1, newDescriptor("user=kristie"), newDescriptor("path=/v1/create"), newDescriptor("path=/v1/read")),
 	} {
 		alloctest.AtMost(t, most, fmt.Sprint(len(r.Descriptors), " descriptors"), func() {
 			if _, err := service.ShouldRateLimit(t.Context(), r); err != nil {
@@ -35,13 +36,14 @@ func TestAllocations(t *testing.T) {
 	}
 }
 
-// BenchmarkShouldRateLimit is the service alone, without gRPC. BenchmarkDoors of loadtest/peers is over a socket.
+// BenchmarkShouldRateLimit is the service alone, without gRPC. BenchmarkDoors of loadtest/peers is
+// over a socket.
 func BenchmarkShouldRateLimit(b *testing.B) {
 	service := New(newChecker(b, benchRules), Options{})
 	for name, r := range map[string]*ratelimitv3.RateLimitRequest{
-		"one":    request("shop", 1, descriptor("user=kristie")),
-		"denied": request("shop", 1, descriptor("full=x")), // but the first
-		"three":  request("shop", 1, descriptor("user=kristie"), descriptor("path=/v1/create"), descriptor("path=/v1/read")),
+		"one":    request("shop", 1, newDescriptor("user=kristie")),
+		"denied": request("shop", 1, newDescriptor("full=x")), // but the first
+		"three":  request("shop", 1, newDescriptor("user=kristie"), newDescriptor("path=/v1/create"), newDescriptor("path=/v1/read")),
 	} {
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()

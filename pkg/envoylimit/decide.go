@@ -11,48 +11,48 @@ import (
 	"github.com/offpath-io/offpath/pkg/check"
 )
 
-// decide fills in all decisions, and charges all descriptors or none: see the comment of the package.
-func (a *asking) decide(ctx context.Context) error {
-	if len(a.asked) == 1 && !a.asked[0].look {
-		return a.check(ctx, &a.asked[0], true)
+// decide makes all decisions, and charges all descriptors or none: see the package comment.
+func (c *call) decide(ctx context.Context) error {
+	if len(c.descriptors) == 1 && !c.descriptors[0].peek {
+		return c.check(ctx, &c.descriptors[0], true)
 	}
-	for i := range a.asked {
-		if err := a.peek(&a.asked[i]); err != nil {
+	for i := range c.descriptors {
+		if err := c.peek(&c.descriptors[i]); err != nil {
 			return err
 		}
 	}
-	a.together = a.haveKeyInCommon()
-	over, err := a.charge(ctx)
+	c.shared = c.shareKey()
+	over, err := c.charge(ctx)
 	if over || err != nil {
-		a.giveBack()
+		c.refund()
 	}
 	return err
 }
 
-// charge asks those that will probably be denied first, so that their rules hear of it: denials are counted, and
-// permits are asked for. Then, if none is denied, all others.
-func (a *asking) charge(ctx context.Context) (over bool, err error) {
-	for i := range a.asked { // what is only looked at is decided
-		q := &a.asked[i]
-		over = over || q.look && !q.decision.Allowed
+// charge first checks the descriptors that will probably be denied, so that denials are counted and
+// permits requested. Then, if none is denied, it checks all others.
+func (c *call) charge(ctx context.Context) (over bool, err error) {
+	for i := range c.descriptors { // these are decided
+		q := &c.descriptors[i]
+		over = over || q.peek && !q.decision.Allowed
 	}
-	for i := range a.asked {
-		q := &a.asked[i]
-		if q.look || q.decision.Allowed {
+	for i := range c.descriptors {
+		q := &c.descriptors[i]
+		if q.peek || q.decision.Allowed {
 			continue
 		}
-		if err := a.check(ctx, q, !over); err != nil { // after a denial nothing is worth waiting for
+		if err := c.check(ctx, q, !over); err != nil { // after a denial, waiting is useless
 			return over, err
 		}
-		q.look = true // it has been asked
+		q.peek = true // it is decided
 		over = over || !q.decision.Allowed
 	}
-	for i := range a.asked {
-		q := &a.asked[i]
-		if over || q.look {
+	for i := range c.descriptors {
+		q := &c.descriptors[i]
+		if over || q.peek {
 			continue
 		}
-		if err := a.check(ctx, q, true); err != nil {
+		if err := c.check(ctx, q, true); err != nil {
 			return over, err
 		}
 		over = !q.decision.Allowed
@@ -60,40 +60,47 @@ func (a *asking) charge(ctx context.Context) (over bool, err error) {
 	return over, nil
 }
 
-// check decides for a descriptor, and charges it if it may pass. It may wait for permits if it is told to.
-func (a *asking) check(ctx context.Context, q *question, wait bool) error {
-	s := a.service
+// check decides about a descriptor, and charges it if it may pass. With wait it may wait for
+// permits.
+func (c *call) check(ctx context.Context, q *descriptor, wait bool) error {
+	s := c.service
 	switch {
-	case q.isForegone():
-	case q.own != nil:
-		return a.checkOwn(q, check.Charge)
-	case s.options.Acquire > 0 && a.prepared.strict && wait:
+	case q.decideEarly():
+	case q.inline != nil:
+		return c.checkInline(q, check.Charge)
+	case s.options.Acquire > 0 && c.plan.strict && wait:
 		ctx, cancel := context.WithTimeout(ctx, s.wait(ctx))
 		defer cancel()
-		r, _ := s.checker.Wait(ctx, a.request(q)) // an error is that time was up: a denial
+		r, _ := s.checker.Wait(ctx, c.request(q)) // an error means a time-out, and a denial
 		q.decision, q.receipt = r.Decision, r.Receipt
-	case a.together:
-		r := s.checker.Do(a.request(q))
+	case c.shared:
+		r := s.checker.Do(c.request(q))
 		q.decision, q.receipt = r.Decision, r.Receipt
 	default:
-		q.decision = s.checker.Check(a.attributes(q), q.cost)
+		q.decision = s.checker.Check(c.attributes(q), q.cost)
 	}
 	return nil
 }
 
-func (a *asking) request(q *question) check.Request {
-	return check.Request{Attributes: a.attributes(q), Cost: q.cost, Receipt: a.together}
+func (c *call) request(q *descriptor) check.Request {
+	return check.Request{Attributes: c.attributes(q), Cost: q.cost, Receipt: c.shared}
 }
 
-// checkOwn decides for a descriptor with a limit of its own.
-func (a *asking) checkOwn(q *question, mode check.Mode) error {
-	r := a.service.checker.Do(check.Request{Inline: &q.own.limit, Key: q.own.key, Cost: q.cost, Mode: mode})
+// checkInline decides about a descriptor with an inline limit. Its error means that there are too many
+// names of inline limits: other errors have been refused before.
+func (c *call) checkInline(q *descriptor, mode check.Mode) error {
+	r := c.service.checker.Do(check.Request{
+		Inline: &q.inline.limit, Key: q.inline.key, Cost: q.cost, Mode: mode,
+	})
+	if r.Err != nil {
+		return status.Error(codes.ResourceExhausted, r.Err.Error())
+	}
 	q.decision = r.Decision
-	return ofOwn(r.Err)
+	return nil
 }
 
-// wait is how long a request may wait for permits. Who asks has to hear the answer before he gives up: Envoy lets pass what
-// nobody denies in time.
+// wait returns how long a request may wait for permits. The answer must arrive before the client's
+// time-out: Envoy lets a request pass that is not denied in time.
 func (s *Service) wait(ctx context.Context) time.Duration {
 	if until, ok := ctx.Deadline(); ok {
 		return min(s.options.Acquire, time.Until(until)*3/4)
@@ -101,39 +108,33 @@ func (s *Service) wait(ctx context.Context) time.Duration {
 	return s.options.Acquire
 }
 
-// peek is check without the charge.
-func (a *asking) peek(q *question) error {
+// peek decides about a descriptor, and charges nothing.
+func (c *call) peek(q *descriptor) error {
 	switch {
-	case q.isForegone():
-	case q.own != nil:
-		return a.checkOwn(q, check.Peek)
+	case q.decideEarly():
+	case q.inline != nil:
+		return c.checkInline(q, check.Peek)
 	default:
-		r := check.Request{Attributes: a.attributes(q), Cost: q.cost, Mode: check.Peek}
-		q.decision = a.service.checker.Do(r).Decision
+		r := check.Request{Attributes: c.attributes(q), Cost: q.cost, Mode: check.Peek}
+		q.decision = c.service.checker.Do(r).Decision
 	}
 	return nil
 }
 
-// isForegone decides for a descriptor that no count matters to; false if one does.
-func (q *question) isForegone() bool {
+// decideEarly decides about a descriptor whose decision depends on no count, and reports whether it
+// did.
+func (q *descriptor) decideEarly() bool {
 	switch {
-	case q.spared:
+	case q.exempt:
 		q.decision = check.Decision{Allowed: true}
-	case q.own != nil && q.own.limit.Limit == 0:
-		shape, now := q.own.limit.Window, time.Now().UnixNano()
+	case q.inline != nil && q.inline.limit.Limit == 0:
+		shape, now := q.inline.limit.Window, time.Now().UnixNano()
 		reset := time.Duration(shape.End(shape.Bucket(now)) - now)
-		q.decision = check.Decision{Status: http.StatusTooManyRequests, RetryAfter: check.Never, Reset: reset}
+		q.decision = check.Decision{
+			Status: http.StatusTooManyRequests, RetryAfter: check.Never, Reset: reset,
+		}
 	default:
 		return false
 	}
 	return true
-}
-
-// ofOwn is the error of an own limit as gRPC has it. What a request can get wrong has been refused before: there are too
-// many names.
-func ofOwn(err error) error {
-	if err == nil {
-		return nil
-	}
-	return status.Error(codes.ResourceExhausted, err.Error())
 }

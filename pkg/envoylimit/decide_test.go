@@ -13,8 +13,9 @@ import (
 	"github.com/offpath-io/offpath/pkg/rules"
 )
 
-// scripted decides by the values of the attribute "does": what a peek says, and then what a check says, + or -. It writes down
-// what it is asked: p(eek), c(heck) or a(cquire permits), and the value.
+// scripted decides by the values of the attribute "does": what a peek says, and then what a check
+// says, + or -. It writes down what it is asked: p(eek), c(heck) or a(cquire permits), and the
+// value.
 type scripted struct {
 	t     *testing.T
 	set   *rules.Set
@@ -83,7 +84,7 @@ func TestOrderOfQuestions(t *testing.T) {
 		var all []*ratelimit.RateLimitDescriptor
 		for _, does := range strings.Fields(test.descriptors) {
 			d, look := strings.CutPrefix(does, "0")
-			all = append(all, descriptor("does="+d))
+			all = append(all, newDescriptor("does="+d))
 			if look {
 				withHits(all[len(all)-1], 0)
 			}
@@ -106,8 +107,9 @@ func TestOrderOfQuestions(t *testing.T) {
 	}
 }
 
-// Descriptors that count against one key pass together or not at all, though each would fit alone: what one of them was charged is
-// given back, by whichever algorithm, and however often the client tries.
+// Descriptors that count against one key pass together or not at all, though each would fit alone:
+// what one of them was charged is given back, by whichever algorithm, and however often the client
+// tries.
 func TestOneKeyInSeveralDescriptors(t *testing.T) {
 	for _, rule := range []string{
 		"key: [user], limit: 3/day", "key: [user], limit: 3/day, algorithm: fixed_window", "key: [user], limit: 3/day, algorithm: sliding_log",
@@ -116,7 +118,7 @@ func TestOneKeyInSeveralDescriptors(t *testing.T) {
 	} {
 		checker := newChecker(t, "rules: [{name: r, "+rule+"}, {name: other, match: {path: /other}, key: [path], limit: 9/day}]")
 		c := client(t, New(checker, Options{Acquire: time.Hour}))
-		both := []*ratelimit.RateLimitDescriptor{descriptor("user=ann"), descriptor("user=ann", "path=/x")}
+		both := []*ratelimit.RateLimitDescriptor{newDescriptor("user=ann"), newDescriptor("user=ann", "path=/x")}
 		if answer := ask(t, c, request("shop", 1, both...)); answer.OverallCode != ok {
 			t.Errorf("%s: both fit: %v", rule, answer)
 		}
@@ -151,7 +153,7 @@ func TestWaitsNoLongerThanItsCaller(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), tt.caller)
 		defer cancel()
 		s := newScripted(t)
-		_, err := New(s, Options{Acquire: tt.acquire}).ShouldRateLimit(ctx, request("d", 1, descriptor("does=++")))
+		_, err := New(s, Options{Acquire: tt.acquire}).ShouldRateLimit(ctx, request("d", 1, newDescriptor("does=++")))
 		if err != nil || strings.Join(s.asked, " ") != tt.asked || tt.most > 0 && s.waits[0] > tt.most {
 			t.Errorf("%+v: %v, asked %q, waits %v", tt, err, s.asked, s.waits)
 		}
@@ -162,7 +164,7 @@ func TestWaitsNoLongerThanItsCaller(t *testing.T) {
 func TestLongestWait(t *testing.T) {
 	for _, descriptors := range [][]string{{"does=--", "does=---"}, {"does=---", "does=--"}} {
 		service := New(newScripted(t), Options{Headers: RateLimitHeaders})
-		answer, err := service.ShouldRateLimit(t.Context(), request("d", 1, descriptor(descriptors[0]), descriptor(descriptors[1])))
+		answer, err := service.ShouldRateLimit(t.Context(), request("d", 1, newDescriptor(descriptors[0]), newDescriptor(descriptors[1])))
 		must(t, err)
 		if h := answer.ResponseHeadersToAdd; len(h) != 4 || h[3].Value != "4" { // the fourth question is the last
 			t.Errorf("%v", answer)

@@ -16,8 +16,8 @@ import (
 	"github.com/offpath-io/offpath/pkg/rules/envoyrules"
 )
 
-// A rate limit service for Envoy in five lines, with a file of envoyproxy/ratelimit. The command checker does this
-// with --grpc.
+// A rate limit service for Envoy in five lines, with a file of envoyproxy/ratelimit. The command
+// checker does this with --grpc.
 func Example() {
 	set, err := envoyrules.Import([]byte(`
 domain: shop

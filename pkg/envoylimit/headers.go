@@ -9,26 +9,29 @@ import (
 	"github.com/offpath-io/offpath/pkg/check"
 )
 
-// Headers are which headers an answer asks Envoy to add to its response: the limit that is nearest, or the one that makes
-// the caller wait longest, how many hits remain, and in how many seconds it resets; and Retry-After with a denial.
+// Headers are the headers that an answer tells Envoy to add to its response: the limit with the
+// least left, or of a denial the one with the longest wait, how many hits remain, and in how many
+// seconds it resets; and Retry-After with a denial.
 type Headers uint8
 
 const (
-	// NoHeaders: none (default).
+	// NoHeaders are none (default).
 	NoHeaders Headers = iota
-	// RateLimitHeaders are RateLimit-Limit, -Remaining and -Reset, as envoyproxy/ratelimit has them.
+	// RateLimitHeaders are RateLimit-Limit, -Remaining and -Reset, as in envoyproxy/ratelimit.
 	RateLimitHeaders
-	// XRateLimitHeaders are the same with X- before them, as Envoy itself has them.
+	// XRateLimitHeaders are the same with X- before each name, as in Envoy itself.
 	XRateLimitHeaders
 )
 
-// String is none, ratelimit or x-ratelimit, or invalid.
+// String returns none, ratelimit or x-ratelimit, or invalid.
 func (h Headers) String() string {
-	words := [...]string{NoHeaders: "none", RateLimitHeaders: "ratelimit", XRateLimitHeaders: "x-ratelimit"}
-	if int(h) >= len(words) {
+	names := [...]string{
+		NoHeaders: "none", RateLimitHeaders: "ratelimit", XRateLimitHeaders: "x-ratelimit",
+	}
+	if int(h) >= len(names) {
 		return "invalid"
 	}
-	return words[h]
+	return names[h]
 }
 
 // headerNames are the names of limit, remaining and reset.
@@ -37,39 +40,45 @@ var headerNames = [...][3]string{
 	XRateLimitHeaders: {"X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset"},
 }
 
-func (a *asking) addHeaders(r *ratelimitv3.RateLimitResponse) {
-	kind := a.service.options.Headers
+func (c *call) addHeaders(r *ratelimitv3.RateLimitResponse) {
+	kind := c.service.options.Headers
 	if kind == NoHeaders || int(kind) >= len(headerNames) {
 		return
 	}
-	i := a.nearest(r)
+	i := c.nearest(r)
 	if i < 0 {
 		return
 	}
-	s, d, names := r.Statuses[i], &a.asked[i].decision, &headerNames[kind]
+	s, d, names := r.Statuses[i], &c.descriptors[i].decision, &headerNames[kind]
 	r.ResponseHeadersToAdd = []*corev3.HeaderValue{
 		header(names[0], uint64(s.CurrentLimit.RequestsPerUnit)),
 		header(names[1], uint64(s.LimitRemaining)),
 		header(names[2], uint64(s.DurationUntilReset.GetSeconds())),
 	}
 	if !d.Allowed && d.RetryAfter != check.Never {
-		r.ResponseHeadersToAdd = append(r.ResponseHeadersToAdd, header("Retry-After", uint64(max(seconds(d.RetryAfter), 1))))
+		retry := header("Retry-After", uint64(max(seconds(d.RetryAfter), 1)))
+		r.ResponseHeadersToAdd = append(r.ResponseHeadersToAdd, retry)
 	}
 }
 
-// nearest is the place of the descriptor that restricts the caller most, of those with a limit; -1 if none has one.
-func (a *asking) nearest(r *ratelimitv3.RateLimitResponse) int {
+// nearest returns the index of the descriptor with the most restrictive limit, -1 if none has a
+// limit.
+func (c *call) nearest(r *ratelimitv3.RateLimitResponse) int {
 	nearest := -1
 	for i, s := range r.Statuses {
-		if s.CurrentLimit != nil && (nearest < 0 || worse(&a.asked[i].decision, &a.asked[nearest].decision)) {
+		if s.CurrentLimit == nil {
+			continue
+		}
+		d := c.descriptors
+		if nearest < 0 || stricter(&d[i].decision, &d[nearest].decision) {
 			nearest = i
 		}
 	}
 	return nearest
 }
 
-// worse says whether d restricts the caller more than e.
-func worse(d, e *check.Decision) bool {
+// stricter reports whether d restricts the caller more than e.
+func stricter(d, e *check.Decision) bool {
 	switch {
 	case d.Allowed != e.Allowed:
 		return !d.Allowed

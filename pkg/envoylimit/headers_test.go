@@ -30,18 +30,18 @@ func TestHeaders(t *testing.T) {
 		request *ratelimitv3.RateLimitRequest
 		want    string
 	}{
-		{"none unless asked for", NoHeaders, request("shop", 1, descriptor("user=ann")), ""},
-		{"as envoyproxy/ratelimit", RateLimitHeaders, request("shop", 1, descriptor("user=ann")), "RateLimit-Limit 3, RateLimit-Remaining 2, RateLimit-Reset T"},
-		{"as Envoy", XRateLimitHeaders, request("shop", 1, descriptor("user=ann")), "X-RateLimit-Limit 3, X-RateLimit-Remaining 2, X-RateLimit-Reset T"},
-		{"a denial", RateLimitHeaders, request("shop", 3, descriptor("user=full")), "RateLimit-Limit 3, RateLimit-Remaining 2, RateLimit-Reset T, Retry-After T"},
-		{"a denial for ever", RateLimitHeaders, request("shop", 4, descriptor("user=ann")), "RateLimit-Limit 3, RateLimit-Remaining 3, RateLimit-Reset T"},
-		{"the nearest of several", RateLimitHeaders, request("shop", 1, descriptor("plan=a"), descriptor("user=ann"), descriptor("color=red")), "RateLimit-Limit 3, RateLimit-Remaining 2, RateLimit-Reset T"},
-		{"the one that denies", RateLimitHeaders, request("shop", 3, descriptor("plan=a"), descriptor("user=full")), "RateLimit-Limit 3, RateLimit-Remaining 2, RateLimit-Reset T, Retry-After T"},
-		{"no limit", RateLimitHeaders, request("shop", 1, descriptor("color=red")), ""},
-		{"unlimited", RateLimitHeaders, request("shop", 1, descriptor("user=admin")), ""},
+		{"none unless asked for", NoHeaders, request("shop", 1, newDescriptor("user=ann")), ""},
+		{"as envoyproxy/ratelimit", RateLimitHeaders, request("shop", 1, newDescriptor("user=ann")), "RateLimit-Limit 3, RateLimit-Remaining 2, RateLimit-Reset T"},
+		{"as Envoy", XRateLimitHeaders, request("shop", 1, newDescriptor("user=ann")), "X-RateLimit-Limit 3, X-RateLimit-Remaining 2, X-RateLimit-Reset T"},
+		{"a denial", RateLimitHeaders, request("shop", 3, newDescriptor("user=full")), "RateLimit-Limit 3, RateLimit-Remaining 2, RateLimit-Reset T, Retry-After T"},
+		{"a denial for ever", RateLimitHeaders, request("shop", 4, newDescriptor("user=ann")), "RateLimit-Limit 3, RateLimit-Remaining 3, RateLimit-Reset T"},
+		{"the nearest of several", RateLimitHeaders, request("shop", 1, newDescriptor("plan=a"), newDescriptor("user=ann"), newDescriptor("color=red")), "RateLimit-Limit 3, RateLimit-Remaining 2, RateLimit-Reset T"},
+		{"the one that denies", RateLimitHeaders, request("shop", 3, newDescriptor("plan=a"), newDescriptor("user=full")), "RateLimit-Limit 3, RateLimit-Remaining 2, RateLimit-Reset T, Retry-After T"},
+		{"no limit", RateLimitHeaders, request("shop", 1, newDescriptor("color=red")), ""},
+		{"unlimited", RateLimitHeaders, request("shop", 1, newDescriptor("user=admin")), ""},
 	} {
 		service := New(newChecker(t, shop), Options{Headers: test.kind})
-		if _, err := service.ShouldRateLimit(t.Context(), request("shop", 1, descriptor("user=full"))); err != nil {
+		if _, err := service.ShouldRateLimit(t.Context(), request("shop", 1, newDescriptor("user=full"))); err != nil {
 			t.Fatal(err)
 		}
 		if got := headers(ask(t, client(t, service), test.request)); got != test.want {
@@ -72,7 +72,7 @@ func TestCurrentLimit(t *testing.T) {
 		{[]string{"plan=a"}, "shop|plan", ratelimitv3.RateLimitResponse_RateLimit_MONTH, 30 * day},
 		{[]string{"gold=a"}, "shop|gold", ratelimitv3.RateLimitResponse_RateLimit_WEEK, 7 * day},
 	} {
-		s := ask(t, c, request("shop", 0, descriptor(test.entries...))).Statuses[0]
+		s := ask(t, c, request("shop", 0, newDescriptor(test.entries...))).Statuses[0]
 		reset := s.DurationUntilReset
 		if s.CurrentLimit.GetName() != test.name || s.CurrentLimit.Unit != test.unit || s.CurrentLimit.UnitMultiplier != nil {
 			t.Errorf("%v: %v", test.entries, s)

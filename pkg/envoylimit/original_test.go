@@ -122,8 +122,8 @@ func parseRequest(t *testing.T, line string) (at time.Duration, r *ratelimitv3.R
 	return time.Duration(s * float64(time.Second)), r
 }
 
-// textOf writes an answer, but for what is never the same: the names of limits, codes of errors, and
-// Retry-After, which the original does not send.
+// textOf writes an answer, but for what is never the same: the names of limits, codes of errors,
+// and Retry-After, which the original does not send.
 func textOf(answer *ratelimitv3.RateLimitResponse, err error) string {
 	if err != nil {
 		return "error: " + status.Convert(err).Message()
@@ -162,7 +162,7 @@ rules:
   - {name: coupon, match: {coupon: "*"}, key: [coupon], limit: 9/day, replaces: [plan]}
 `), Options{})
 	for range 3 {
-		answer, err := service.ShouldRateLimit(t.Context(), request("d", 1, descriptor("plan=a"), descriptor("coupon=b")))
+		answer, err := service.ShouldRateLimit(t.Context(), request("d", 1, newDescriptor("plan=a"), newDescriptor("coupon=b")))
 		must(t, err)
 		if answer.OverallCode != ok || answer.Statuses[0].LimitRemaining != math.MaxUint32 {
 			t.Errorf("%v", answer)

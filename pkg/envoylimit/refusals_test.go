@@ -37,15 +37,16 @@ func negative(d *ratelimit.RateLimitDescriptor) *ratelimit.RateLimitDescriptor {
 	return d
 }
 
-// What makes no sense is refused with the place and the reason, and charges nothing of what came with it.
+// What makes no sense is refused with the place and the reason, and charges nothing of what came
+// with it.
 func TestRefusals(t *testing.T) {
 	checker := newChecker(t, shop)
 	c := client(t, New(checker, Options{}))
-	good := descriptor("user=ann")
+	good := newDescriptor("user=ann")
 	many := func(n int) []*ratelimit.RateLimitDescriptor {
 		all := make([]*ratelimit.RateLimitDescriptor, n)
 		for i := range all {
-			all[i] = descriptor("user=ann")
+			all[i] = newDescriptor("user=ann")
 		}
 		return all
 	}
@@ -66,16 +67,16 @@ func TestRefusals(t *testing.T) {
 		{"10,000 descriptors", request("shop", 1, make([]*ratelimit.RateLimitDescriptor, 10_000)...), codes.InvalidArgument, "10000 descriptors: want at most 64"},
 		{"10,000 larger ones", request("shop", 1, many(10_000)...), codes.ResourceExhausted, "larger than max"},
 		{"65 entries", request("shop", 1, good, wide), codes.InvalidArgument, "descriptor 2: 65 entries: want at most 64"},
-		{"a value of 100 KB", request("shop", 1, descriptor("user="+strings.Repeat("x", 100<<10))), codes.ResourceExhausted, "larger than max"},
-		{"huge hits", request("shop", 1, good, withHits(descriptor("user=bob"), uint64(window.MaxCount)+1)), codes.InvalidArgument, "descriptor 2: hits_addend 1000000000000001: want at most 1000000000000000"},
-		{"hits of -1", request("shop", 1, withHits(descriptor("user=bob"), math.MaxUint64)), codes.InvalidArgument, "descriptor 1: hits_addend 18446744073709551615"},
-		{"hits to be given back", request("shop", 1, negative(withHits(descriptor("user=bob"), 1))), codes.InvalidArgument, "descriptor 1: is_negative_hits"},
-		{"the request's hits to be given back", request("shop", 1, negative(descriptor("user=bob"))), codes.InvalidArgument, "descriptor 1: is_negative_hits"},
-		{"a limit without a unit", request("shop", 1, good, withLimit(descriptor("user=bob"), 1, 0)), codes.InvalidArgument, "descriptor 2: limit: unit UNKNOWN: want SECOND"},
-		{"a limit of an unknown unit", request("shop", 1, withLimit(descriptor("user=bob"), 1, 99)), codes.InvalidArgument, "descriptor 1: limit: unit 99"},
-		{"a limit per 0 minutes", request("shop", 1, times(withLimit(descriptor("user=bob"), 1, typev3.RateLimitUnit_MINUTE), 0)), codes.InvalidArgument, "unit_multiplier 0: want 1 to 527040"},
-		{"a limit per 2 years", request("shop", 1, times(withLimit(descriptor("user=bob"), 1, typev3.RateLimitUnit_YEAR), 2)), codes.InvalidArgument, "unit_multiplier 2: want 1 to 1"},
-		{"a limit per 2^32-1 weeks", request("shop", 1, times(withLimit(descriptor("user=bob"), 1, 7), math.MaxUint32)), codes.InvalidArgument, "unit_multiplier"},
+		{"a value of 100 KB", request("shop", 1, newDescriptor("user="+strings.Repeat("x", 100<<10))), codes.ResourceExhausted, "larger than max"},
+		{"huge hits", request("shop", 1, good, withHits(newDescriptor("user=bob"), uint64(window.MaxCount)+1)), codes.InvalidArgument, "descriptor 2: hits_addend 1000000000000001: want at most 1000000000000000"},
+		{"hits of -1", request("shop", 1, withHits(newDescriptor("user=bob"), math.MaxUint64)), codes.InvalidArgument, "descriptor 1: hits_addend 18446744073709551615"},
+		{"hits to be given back", request("shop", 1, negative(withHits(newDescriptor("user=bob"), 1))), codes.InvalidArgument, "descriptor 1: is_negative_hits"},
+		{"the request's hits to be given back", request("shop", 1, negative(newDescriptor("user=bob"))), codes.InvalidArgument, "descriptor 1: is_negative_hits"},
+		{"a limit without a unit", request("shop", 1, good, withLimit(newDescriptor("user=bob"), 1, 0)), codes.InvalidArgument, "descriptor 2: limit: unit UNKNOWN: want SECOND"},
+		{"a limit of an unknown unit", request("shop", 1, withLimit(newDescriptor("user=bob"), 1, 99)), codes.InvalidArgument, "descriptor 1: limit: unit 99"},
+		{"a limit per 0 minutes", request("shop", 1, times(withLimit(newDescriptor("user=bob"), 1, typev3.RateLimitUnit_MINUTE), 0)), codes.InvalidArgument, "unit_multiplier 0: want 1 to 527040"},
+		{"a limit per 2 years", request("shop", 1, times(withLimit(newDescriptor("user=bob"), 1, typev3.RateLimitUnit_YEAR), 2)), codes.InvalidArgument, "unit_multiplier 2: want 1 to 1"},
+		{"a limit per 2^32-1 weeks", request("shop", 1, times(withLimit(newDescriptor("user=bob"), 1, 7), math.MaxUint32)), codes.InvalidArgument, "unit_multiplier"},
 	} {
 		answer, err := c.ShouldRateLimit(t.Context(), test.request)
 		if status.Code(err) != test.code || !strings.Contains(err.Error(), test.want) {
@@ -93,8 +94,8 @@ func TestRefusals(t *testing.T) {
 func TestBounds(t *testing.T) {
 	c := client(t, New(newChecker(t, shop), Options{}))
 	for _, r := range []*ratelimitv3.RateLimitRequest{
-		request("shop", math.MaxUint32, descriptor("user=ann")),
-		request("shop", 1, withHits(descriptor("user=ann"), uint64(window.MaxCount))),
+		request("shop", math.MaxUint32, newDescriptor("user=ann")),
+		request("shop", 1, withHits(newDescriptor("user=ann"), uint64(window.MaxCount))),
 	} {
 		if answer := ask(t, c, r); answer.OverallCode != over || answer.Statuses[0].LimitRemaining != 3 {
 			t.Errorf("%v: %v", r, answer)
@@ -102,7 +103,7 @@ func TestBounds(t *testing.T) {
 	}
 	all := make([]*ratelimit.RateLimitDescriptor, 64)
 	for i := range all {
-		all[i] = descriptor(fmt.Sprintf("user=%d", i))
+		all[i] = newDescriptor(fmt.Sprintf("user=%d", i))
 	}
 	if answer := ask(t, c, request("shop", 0, all...)); answer.OverallCode != ok || answer.Statuses[63].LimitRemaining != 2 {
 		t.Errorf("64 descriptors: %v", answer)
@@ -140,21 +141,21 @@ func TestNoMessage(t *testing.T) {
 			t.Errorf("%s: %v", why, err)
 		}
 	}
-	good, err := proto.Marshal(request("shop", 1, descriptor("user=ann")))
+	good, err := proto.Marshal(request("shop", 1, newDescriptor("user=ann")))
 	must(t, err)
 	if err := askRaw(t, conn, append(good, text(99, "of the future")...)); err != nil {
 		t.Errorf("an unknown field: %v", err)
 	}
 }
 
-// What is compressed may be no larger than the rest when it is not any more. Whether it is taken at all is for the program to say,
-// which imports a compressor or does not, as this test does.
+// What is compressed may be no larger than the rest when it is not any more. Whether it is taken at
+// all is for the program to say, which imports a compressor or does not, as this test does.
 func TestCompressed(t *testing.T) {
 	checker := newChecker(t, shop)
 	slow := patience{request: time.Hour, silence: time.Hour} // to compress may take the client longer than a request may
 	c := ratelimitv3.NewRateLimitServiceClient(grpctest.Dial(t, serve(t, New(checker, Options{}), slow.options()...)))
 	for value, want := range map[string]codes.Code{"ann": codes.OK, strings.Repeat("a", MaxMessage): codes.ResourceExhausted, strings.Repeat("a", 8<<20): codes.ResourceExhausted} {
-		_, err := c.ShouldRateLimit(t.Context(), request("shop", 1, descriptor("user="+value)), grpc.UseCompressor(gzip.Name))
+		_, err := c.ShouldRateLimit(t.Context(), request("shop", 1, newDescriptor("user="+value)), grpc.UseCompressor(gzip.Name))
 		if status.Code(err) != want {
 			t.Errorf("%d bytes: %v, want %v", len(value), err, want)
 		}
@@ -166,12 +167,13 @@ func TestCompressed(t *testing.T) {
 	}
 }
 
-// FuzzShouldRateLimit: no bytes break the service; each has an answer with a status per descriptor, or an error that says why not.
+// FuzzShouldRateLimit: no bytes break the service; each has an answer with a status per descriptor,
+// or an error that says why not.
 func FuzzShouldRateLimit(f *testing.F) {
 	for _, r := range []*ratelimitv3.RateLimitRequest{
-		request("shop", 1, descriptor("user=ann")), request("shop", 2, withHits(descriptor("user=ann", "path=/checkout"), 0), descriptor("plan=a"), descriptor("gold=a")),
-		request("shop", 0, times(withLimit(descriptor("user=ann"), 5, typev3.RateLimitUnit_HOUR), 3)), request("", 1), request("x", 1, negative(descriptor())),
-		request("shop", 0, withLimit(descriptor("domain=\n", "domain="), 0, typev3.RateLimitUnit_DAY)),
+		request("shop", 1, newDescriptor("user=ann")), request("shop", 2, withHits(newDescriptor("user=ann", "path=/checkout"), 0), newDescriptor("plan=a"), newDescriptor("gold=a")),
+		request("shop", 0, times(withLimit(newDescriptor("user=ann"), 5, typev3.RateLimitUnit_HOUR), 3)), request("", 1), request("x", 1, negative(newDescriptor())),
+		request("shop", 0, withLimit(newDescriptor("domain=\n", "domain="), 0, typev3.RateLimitUnit_DAY)),
 	} {
 		data, err := proto.Marshal(r)
 		must(f, err)

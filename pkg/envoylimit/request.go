@@ -15,26 +15,26 @@ import (
 	"github.com/offpath-io/offpath/pkg/window"
 )
 
-// asking is the working memory of one request.
-type asking struct {
-	service  *Service
-	prepared *prepared
-	attrs    identity.Attributes // of all descriptors, one after the other
-	asked    []question          // in the order of the descriptors
-	found    []*rules.Rule
-	together bool // some descriptors have a key in common
-	text     []byte
-	counters []counter
+// call is the working memory of one request.
+type call struct {
+	service     *Service
+	plan        *plan
+	attrs       identity.Attributes // of all descriptors, one after the other
+	descriptors []descriptor        // in the order of the request
+	found       []*rules.Rule
+	shared      bool // some descriptors share a key
+	text        []byte
+	counters    []counter
 }
 
-// question is one descriptor.
-type question struct {
-	from, to int    // its attributes
-	cost     int64  // at least 1
-	look     bool   // nothing is to be charged
-	spared   bool   // nothing limits it, whatever the rules say
-	own      *own   // nil: the rules decide
-	receipt  string // by which what was charged is given back; "" if it is not
+// descriptor is one of a request's descriptors, and its decision.
+type descriptor struct {
+	from, to int          // its attributes
+	cost     int64        // at least 1
+	peek     bool         // charge nothing
+	exempt   bool         // nothing limits it, whatever the rules say
+	inline   *inlineLimit // nil: the rules decide
+	receipt  string       // for a refund of the charge; "" if there is none
 	decision check.Decision
 }
 
@@ -42,11 +42,11 @@ func invalid(format string, args ...any) error {
 	return status.Errorf(codes.InvalidArgument, format, args...)
 }
 
-// read takes in a request, or says what is wrong with it.
-func (a *asking) read(r *ratelimitv3.RateLimitRequest) error {
+// read reads a request, or returns an error if it is invalid.
+func (c *call) read(r *ratelimitv3.RateLimitRequest) error {
 	domain, all := r.GetDomain(), r.GetDescriptors()
-	switch most := a.service.options.MaxDescriptors; {
-	case domain == "": // the first two in the words of envoyproxy/ratelimit
+	switch most := c.service.options.MaxDescriptors; {
+	case domain == "": // the first two texts are those of envoyproxy/ratelimit
 		return invalid("rate limit domain must not be empty")
 	case len(all) == 0:
 		return invalid("rate limit descriptor list must not be empty")
@@ -54,40 +54,42 @@ func (a *asking) read(r *ratelimitv3.RateLimitRequest) error {
 		return invalid("%d descriptors: want at most %d", len(all), most)
 	}
 	for i, d := range all {
-		if err := a.add(i, domain, d, max(int64(r.GetHitsAddend()), 1)); err != nil {
+		if err := c.add(i, domain, d, max(int64(r.GetHitsAddend()), 1)); err != nil {
 			return err
 		}
 	}
-	a.spareReplaced()
+	c.exemptReplaced()
 	return nil
 }
 
-// add takes in the descriptor at place i, which costs so much unless it says otherwise.
-func (a *asking) add(i int, domain string, d *ratelimit.RateLimitDescriptor, cost int64) error {
+// add adds the descriptor at index i. Unless it has a hits_addend, it costs cost.
+func (c *call) add(
+	i int, domain string, d *ratelimit.RateLimitDescriptor, cost int64,
+) error {
 	entries := d.GetEntries()
 	if len(entries) > MaxEntries {
 		return invalid("descriptor %d: %d entries: want at most %d", i+1, len(entries), MaxEntries)
 	}
-	q := question{from: len(a.attrs), cost: cost}
+	q := descriptor{from: len(c.attrs), cost: cost}
 	if err := q.readHits(i, d); err != nil {
 		return err
 	}
-	a.attrs = append(a.attrs, identity.Attribute{Name: envoyrules.Domain, Value: domain})
+	c.attrs = append(c.attrs, identity.Attribute{Name: envoyrules.Domain, Value: domain})
 	for _, e := range entries {
-		a.attrs = append(a.attrs, identity.Attribute{Name: e.GetKey(), Value: e.GetValue()})
+		c.attrs = append(c.attrs, identity.Attribute{Name: e.GetKey(), Value: e.GetValue()})
 	}
-	q.to = len(a.attrs)
+	q.to = len(c.attrs)
 	if limit := d.GetLimit(); limit != nil {
-		if err := a.readOwn(&q, i, limit); err != nil {
+		if err := c.readInline(&q, i, limit); err != nil {
 			return err
 		}
 	}
-	a.asked = append(a.asked, q)
+	c.descriptors = append(c.descriptors, q)
 	return nil
 }
 
-// readHits takes in what a descriptor says of its cost.
-func (q *question) readHits(i int, d *ratelimit.RateLimitDescriptor) error {
+// readHits reads the cost of a descriptor.
+func (q *descriptor) readHits(i int, d *ratelimit.RateLimitDescriptor) error {
 	if d.GetHitsAddend() == nil {
 		if d.GetIsNegativeHits() {
 			return invalid("descriptor %d: is_negative_hits: hits cannot be given back here", i+1)
@@ -96,33 +98,34 @@ func (q *question) readHits(i int, d *ratelimit.RateLimitDescriptor) error {
 	}
 	switch hits := d.GetHitsAddend().GetValue(); {
 	case hits == 0:
-		q.look, q.cost = true, 1
+		q.peek, q.cost = true, 1
 	case d.GetIsNegativeHits():
 		return invalid("descriptor %d: is_negative_hits: hits cannot be given back here", i+1)
 	case hits > uint64(window.MaxCount):
-		return invalid("descriptor %d: hits_addend %d: want at most %d", i+1, hits, window.MaxCount)
+		return invalid("descriptor %d: hits_addend %d: want at most %d",
+			i+1, hits, window.MaxCount)
 	default:
 		q.cost = int64(hits)
 	}
 	return nil
 }
 
-func (a *asking) attributes(q *question) identity.Attributes { return a.attrs[q.from:q.to] }
+func (c *call) attributes(q *descriptor) identity.Attributes { return c.attrs[q.from:q.to] }
 
-// spareReplaced spares the descriptors that only such rules limit as a rule which applies to another
-// descriptor replaces. Within one descriptor the rule set has seen to that.
-func (a *asking) spareReplaced() {
-	if !a.prepared.replaces || len(a.asked) < 2 {
+// exemptReplaced exempts a descriptor if all rules that limit it are replaced by rules that apply
+// to other descriptors. The rule set does the same within one descriptor.
+func (c *call) exemptReplaced() {
+	if !c.plan.replaces || len(c.descriptors) < 2 {
 		return
 	}
 	replaced := make(map[string]bool)
-	found := make([][]*rules.Rule, len(a.asked))
-	for i := range a.asked {
-		if q := &a.asked[i]; q.own == nil {
-			found[i] = a.prepared.set.Find(nil, a.attributes(q))
+	found := make([][]*rules.Rule, len(c.descriptors))
+	for i := range c.descriptors {
+		if q := &c.descriptors[i]; q.inline == nil {
+			found[i] = c.plan.set.Find(nil, c.attributes(q))
 		}
 		for _, r := range found[i] {
-			if r.Shadow { // it denies nothing in their place
+			if r.Shadow { // it denies nothing
 				continue
 			}
 			for _, name := range r.Replaces {
@@ -130,10 +133,10 @@ func (a *asking) spareReplaced() {
 			}
 		}
 	}
-	for i := range a.asked {
+	for i := range c.descriptors {
 		limited := func(r *rules.Rule) bool { return !r.Unlimited && !replaced[r.Name] }
 		if len(found[i]) > 0 && !slices.ContainsFunc(found[i], limited) {
-			a.asked[i].spared = true
+			c.descriptors[i].exempt = true
 		}
 	}
 }

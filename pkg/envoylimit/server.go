@@ -18,28 +18,28 @@ import (
 // Name is the name of the service.
 const Name = "envoy.service.ratelimit.v3.RateLimitService"
 
-// Bounds on what one client may hold of a server.
+// Bounds of the resources of one client.
 const (
-	// MaxMessage is the most bytes of a request.
+	// MaxMessage bounds a request, in bytes.
 	MaxMessage = 64 << 10
 	maxHeader  = 16 << 10
 	maxStreams = 1000
-	// Nobody has half of a handshake for longer.
+	// handshakeTimeout bounds a handshake.
 	handshakeTimeout = 5 * time.Second
-	// Clients come with few connections, and stay. After an hour each has to open another one.
-	mostAge, mostAgeGrace = time.Hour, time.Minute
+	// Clients have few, long connections. After an hour each connection is replaced.
+	maxAge, maxAgeGrace = time.Hour, time.Minute
 )
 
-// patience is how long a client may leave things open: a request, and a connection on which it has said nothing. Then it is
-// asked whether it is there, and hung up on if it does not answer within the same time.
+// patience is how long a request may take, and how long a connection may be silent. After that a
+// client is pinged, and disconnected if it does not answer within the same time.
 type patience struct{ request, silence time.Duration }
 
-// RequestTimeout is how long a request may take at the most, from its first byte to the last of its answer, and with the time that it waits
-// for permits.
+// RequestTimeout bounds a request, from its first byte to the last one of its answer, including the
+// wait for permits.
 const RequestTimeout = 10 * time.Second
 
-// ServerOptions bound what a client may hold of a server: the size of its requests, how many it has at a time, and how
-// long it may keep half of one. Other services of the server may have streams for as long as they like.
+// ServerOptions bound the resources of a client: the size, the number and the duration of its
+// requests. Streams of other services of the server may last any time.
 func ServerOptions() []grpc.ServerOption {
 	return patience{request: RequestTimeout, silence: 10 * time.Second}.options()
 }
@@ -53,14 +53,17 @@ func (p patience) options() []grpc.ServerOption {
 		grpc.MaxConcurrentStreams(maxStreams),
 		grpc.ConnectionTimeout(handshakeTimeout),
 		grpc.KeepaliveParams(keepalive.ServerParameters{
-			Time: p.silence, Timeout: p.silence, MaxConnectionAge: mostAge, MaxConnectionAgeGrace: mostAgeGrace,
+			Time: p.silence, Timeout: p.silence,
+			MaxConnectionAge: maxAge, MaxConnectionAgeGrace: maxAgeGrace,
 		}),
-		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{
+			MinTime: 5 * time.Second, PermitWithoutStream: true,
+		}),
 	}
 }
 
-// tap gives a request its deadline before its message is read, so that it need not come to an end by itself. The end of the
-// request, which ends its context, ends the timer too. Envoy sends a shorter deadline along, which makes this one needless.
+// tap sets a request's deadline before its message is read, since the client may never finish it.
+// The end of the request ends its context, and so the timer. Envoy sends a shorter deadline itself.
 func (p patience) tap(ctx context.Context, info *tap.Info) (context.Context, error) {
 	if info.FullMethodName != fullMethod {
 		return ctx, nil
@@ -75,8 +78,8 @@ func (p patience) tap(ctx context.Context, info *tap.Info) (context.Context, err
 
 const fullMethod = "/" + Name + "/ShouldRateLimit"
 
-// Register adds the service to a server. If that has the ServerOptions, a request that is no message of this protocol is
-// answered with InvalidArgument, where gRPC itself would call it an internal error.
+// Register adds the service to a server. If that has the ServerOptions, a request that is not a
+// message of this protocol is answered with InvalidArgument, and not with gRPC's Internal.
 func Register(server grpc.ServiceRegistrar, service ratelimitv3.RateLimitServiceServer) {
 	server.RegisterService(&description, service)
 }
@@ -88,34 +91,40 @@ var description = grpc.ServiceDesc{
 	Metadata:    "envoy/service/ratelimit/v3/rls.proto",
 }
 
-func handle(service any, ctx context.Context, decode func(any) error, interceptor grpc.UnaryServerInterceptor) (any, error) {
+func handle(
+	service any, ctx context.Context, decode func(any) error,
+	interceptor grpc.UnaryServerInterceptor,
+) (any, error) {
 	r := received{RateLimitRequest: new(ratelimitv3.RateLimitRequest)}
 	if err := decode(&r); err != nil {
 		return nil, err
 	}
 	if r.large {
-		return nil, status.Errorf(codes.ResourceExhausted, "a request of more than %d bytes", MaxMessage)
+		return nil, status.Errorf(codes.ResourceExhausted,
+			"a request of more than %d bytes", MaxMessage)
 	}
 	if r.err != nil {
 		return nil, invalid("not a rate limit request: %v", r.err)
 	}
+	server := service.(ratelimitv3.RateLimitServiceServer)
 	answer := func(ctx context.Context, request any) (any, error) {
-		return service.(ratelimitv3.RateLimitServiceServer).ShouldRateLimit(ctx, request.(*ratelimitv3.RateLimitRequest))
+		return server.ShouldRateLimit(ctx, request.(*ratelimitv3.RateLimitRequest))
 	}
 	if interceptor == nil {
 		return answer(ctx, r.RateLimitRequest)
 	}
-	return interceptor(ctx, r.RateLimitRequest, &grpc.UnaryServerInfo{Server: service, FullMethod: fullMethod}, answer)
+	info := &grpc.UnaryServerInfo{Server: service, FullMethod: fullMethod}
+	return interceptor(ctx, r.RateLimitRequest, info, answer)
 }
 
-// received is a request, or why there is none: an error of the codec would be answered before anybody hears of it.
+// received is a request or the error of reading it. gRPC would answer an error of the codec itself.
 type received struct {
 	*ratelimitv3.RateLimitRequest
 	err   error
-	large bool // where other services of the server take larger messages
+	large bool // possible if other services of the server accept larger messages
 }
 
-// codec is gRPC's own, but for what it does with requests that it cannot read.
+// codec is gRPC's own, except that it keeps the errors of requests.
 type codec struct{ encoding.CodecV2 }
 
 func (c codec) Unmarshal(data mem.BufferSlice, v any) error {

@@ -19,8 +19,8 @@ import (
 	"github.com/offpath-io/offpath/internal/testing/grpctest"
 )
 
-// Half a request, and then silence, from a client that is alive: the request has a deadline all the same, whatever the
-// client says of its own.
+// Half a request, and then silence, from a client that is alive: the request has a deadline all the
+// same, whatever the client says of its own.
 func TestHalfARequest(t *testing.T) {
 	p := patience{request: 50 * time.Millisecond, silence: time.Minute}
 	conn := grpctest.Dial(t, serve(t, New(newChecker(t, shop), Options{}), p.options()...))
@@ -73,7 +73,7 @@ func TestSilence(t *testing.T) {
 // Headers have a bound, and who exceeds it may go on.
 func TestLargeHeaders(t *testing.T) {
 	c := client(t, New(newChecker(t, shop), Options{}))
-	r := request("shop", 1, descriptor("user=ann"))
+	r := request("shop", 1, newDescriptor("user=ann"))
 	large := metadata.AppendToOutgoingContext(t.Context(), "x-large", strings.Repeat("x", 2*maxHeader))
 	if _, err := c.ShouldRateLimit(large, r); status.Code(err) == codes.OK {
 		t.Error("it was answered")

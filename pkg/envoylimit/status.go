@@ -14,7 +14,7 @@ import (
 
 const day = 24 * time.Hour
 
-// lengths are how long units are; a month and a year are as long as envoyproxy/ratelimit has them.
+// lengths are the lengths of units. Those of a month and a year are envoyproxy/ratelimit's.
 var lengths = map[ratelimitv3.RateLimitResponse_RateLimit_Unit]time.Duration{
 	ratelimitv3.RateLimitResponse_RateLimit_SECOND: time.Second,
 	ratelimitv3.RateLimitResponse_RateLimit_MINUTE: time.Minute,
@@ -25,93 +25,98 @@ var lengths = map[ratelimitv3.RateLimitResponse_RateLimit_Unit]time.Duration{
 	ratelimitv3.RateLimitResponse_RateLimit_YEAR:   365 * day,
 }
 
-// reply is an answer with the memory for what it usually holds, so that it is made in one piece.
+// reply is an answer with the memory for one descriptor, so that most take one allocation.
 type reply struct {
 	response ratelimitv3.RateLimitResponse
 	pointer  [1]*ratelimitv3.RateLimitResponse_DescriptorStatus
-	status   [1]said
+	status   [1]descriptorStatus
 }
 
-// said is what is said of one descriptor.
-type said struct {
+// descriptorStatus is the status of one descriptor.
+type descriptorStatus struct {
 	status ratelimitv3.RateLimitResponse_DescriptorStatus
 	reset  durationpb.Duration
 }
 
-// answer says what has been decided.
-func (a *asking) answer() *ratelimitv3.RateLimitResponse {
+// answer returns the answer for the decisions.
+func (c *call) answer() *ratelimitv3.RateLimitResponse {
 	out := new(reply)
 	all, pointers := out.status[:], out.pointer[:]
-	if n := len(a.asked); n > 1 {
-		all, pointers = make([]said, n), make([]*ratelimitv3.RateLimitResponse_DescriptorStatus, n)
+	if n := len(c.descriptors); n > 1 {
+		all = make([]descriptorStatus, n)
+		pointers = make([]*ratelimitv3.RateLimitResponse_DescriptorStatus, n)
 	}
 	r := &out.response
 	r.OverallCode, r.Statuses = ratelimitv3.RateLimitResponse_OK, pointers
-	for i := range a.asked {
-		a.say(&all[i], &a.asked[i])
+	for i := range c.descriptors {
+		c.setStatus(&all[i], &c.descriptors[i])
 		pointers[i] = &all[i].status
-		if !a.asked[i].decision.Allowed {
+		if !c.descriptors[i].decision.Allowed {
 			r.OverallCode = ratelimitv3.RateLimitResponse_OVER_LIMIT
 		}
 	}
-	a.addHeaders(r)
+	c.addHeaders(r)
 	return r
 }
 
-// say writes the status of one descriptor.
-func (a *asking) say(s *said, q *question) {
+// setStatus sets the status of one descriptor.
+func (c *call) setStatus(s *descriptorStatus, q *descriptor) {
 	d := &q.decision
 	s.status.Code = ratelimitv3.RateLimitResponse_OK
 	if !d.Allowed {
 		s.status.Code = ratelimitv3.RateLimitResponse_OVER_LIMIT
 	}
-	limit := a.limit(q)
+	limit := c.limit(q)
 	if limit == nil {
-		if a.isUnlimited(q) {
+		if c.isUnlimited(q) {
 			s.status.LimitRemaining = math.MaxUint32
 		}
 		return
 	}
 	s.status.CurrentLimit, s.status.LimitRemaining = limit, clamp(d.Remaining)
-	// Whole seconds, as Envoy tells nothing else, and never 0 for what is not over yet.
+	// Whole seconds, since Envoy reads no others, and not 0 before the end.
 	s.reset.Seconds = seconds(d.Reset)
 	s.status.DurationUntilReset = &s.reset
 }
 
-// limit is the one that decided, nil if none did.
-func (a *asking) limit(q *question) *ratelimitv3.RateLimitResponse_RateLimit {
+// limit returns the limit that decided, nil if none did.
+func (c *call) limit(q *descriptor) *ratelimitv3.RateLimitResponse_RateLimit {
 	d := &q.decision
 	name := d.Rule
 	switch {
-	case q.own != nil:
-		return q.own.shown
+	case q.inline != nil:
+		return q.inline.shown
 	case name == "":
-		name = d.Observed // which nobody is denied by
+		name = d.Observed // this rule denies nobody
 	}
-	shown := a.prepared.limits[name]
-	if shown == nil { // none, or one of rules that came into force just now
-		return a.newer(name, d)
+	shown := c.plan.limits[name]
+	if shown == nil { // none, or a rule that has just come into force
+		return c.newer(name, d)
 	}
-	if rule, ok := a.prepared.set.Lookup(name); ok && len(rule.Overrides) > 0 {
-		return a.overridden(shown, rule, q)
+	if rule, ok := c.plan.set.Lookup(name); ok && len(rule.Overrides) > 0 {
+		return c.overridden(shown, rule, q)
 	}
 	return shown
 }
 
-// newer is the limit of a rule that is not in the prepared set.
-func (a *asking) newer(name string, d *check.Decision) *ratelimitv3.RateLimitResponse_RateLimit {
+// newer returns the limit of a rule that is not in the plan's set.
+func (c *call) newer(
+	name string, d *check.Decision,
+) *ratelimitv3.RateLimitResponse_RateLimit {
 	if name == "" {
 		return nil
 	}
-	if rule, ok := a.service.checker.Rules().Lookup(name); ok {
+	if rule, ok := c.service.checker.Rules().Lookup(name); ok {
 		return limitOf(name, d.Limit, rule.Window.Length)
 	}
 	return nil
 }
 
-// overridden is the limit of a rule for a caller who may have an override.
-func (a *asking) overridden(shown *ratelimitv3.RateLimitResponse_RateLimit, rule *rules.Rule, q *question) *ratelimitv3.RateLimitResponse_RateLimit {
-	i := rule.Override(a.attributes(q), time.Now())
+// overridden returns the limit of a rule for a caller that may have an override.
+func (c *call) overridden(
+	shown *ratelimitv3.RateLimitResponse_RateLimit, rule *rules.Rule, q *descriptor,
+) *ratelimitv3.RateLimitResponse_RateLimit {
+	i := rule.Override(c.attributes(q), time.Now())
 	switch {
 	case i < 0:
 		return shown
@@ -121,13 +126,13 @@ func (a *asking) overridden(shown *ratelimitv3.RateLimitResponse_RateLimit, rule
 	return limitOf(rule.Name, q.decision.Limit, rule.Terms(i).Window.Length)
 }
 
-// isUnlimited says whether a descriptor that nothing has limited has a rule that says so.
-func (a *asking) isUnlimited(q *question) bool {
-	if !a.prepared.silent {
+// isUnlimited reports whether a descriptor without a limit matches an unlimited rule.
+func (c *call) isUnlimited(q *descriptor) bool {
+	if !c.plan.unlimited {
 		return false
 	}
-	a.found = a.prepared.set.Find(a.found[:0], a.attributes(q))
-	for _, r := range a.found {
+	c.found = c.plan.set.Find(c.found[:0], c.attributes(q))
+	for _, r := range c.found {
 		if r.Unlimited {
 			return true
 		}
@@ -135,9 +140,11 @@ func (a *asking) isUnlimited(q *question) bool {
 	return false
 }
 
-// limitOf puts a limit into the words of Envoy: so many hits per as large a unit as the window is made of. A
-// window that is not made of whole seconds has no unit.
-func limitOf(name string, hits int64, length time.Duration) *ratelimitv3.RateLimitResponse_RateLimit {
+// limitOf returns a limit in Envoy's type: hits per the largest unit of which the window is a
+// multiple. A window that is not a multiple of a second has no unit.
+func limitOf(
+	name string, hits int64, length time.Duration,
+) *ratelimitv3.RateLimitResponse_RateLimit {
 	limit := &ratelimitv3.RateLimitResponse_RateLimit{Name: name, RequestsPerUnit: clamp(hits)}
 	var longest time.Duration
 	for unit, of := range lengths {
@@ -151,10 +158,10 @@ func limitOf(name string, hits int64, length time.Duration) *ratelimitv3.RateLim
 	return limit
 }
 
-// clamp is a count as Envoy can have it.
+// clamp returns a count in the range of Envoy's type.
 func clamp(n int64) uint32 { return uint32(min(max(n, 0), math.MaxUint32)) }
 
-// seconds are whole ones, rounded up.
+// seconds returns whole seconds, rounded up.
 func seconds(d time.Duration) int64 {
 	if d <= 0 {
 		return 0

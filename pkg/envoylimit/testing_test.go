@@ -51,8 +51,8 @@ func client(t testing.TB, service *Service) ratelimitv3.RateLimitServiceClient {
 	return ratelimitv3.NewRateLimitServiceClient(grpctest.Dial(t, serve(t, service, ServerOptions()...)))
 }
 
-// descriptor is one of entries, written key=value.
-func descriptor(entries ...string) *ratelimit.RateLimitDescriptor {
+// newDescriptor is one of entries, written key=value.
+func newDescriptor(entries ...string) *ratelimit.RateLimitDescriptor {
 	d := new(ratelimit.RateLimitDescriptor)
 	for _, e := range entries {
 		key, value, _ := strings.Cut(e, "=")

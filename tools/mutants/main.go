@@ -121,12 +121,24 @@ func (c *campaign) run(ctx context.Context, mutants []mutant, jobs int) error {
 	return errors.Join(all...)
 }
 
+// testedBy is the package whose tests run: the mutant's own, or, for an internal one without tests,
+// the package that it belongs to.
+func (c *campaign) testedBy(m mutant) string {
+	own := filepath.Dir(m.file)
+	above, _, internal := strings.Cut(own, "/internal/")
+	tests, _ := filepath.Glob(filepath.Join(c.root, own, "*_test.go")) // the pattern is valid
+	if internal && len(tests) == 0 {
+		return above
+	}
+	return own
+}
+
 // checkUnchanged runs the tests without a change: where they fail already, they would seem to
 // notice every mutant.
 func (c *campaign) checkUnchanged(ctx context.Context, mutants []mutant) error {
 	seen := map[string]bool{}
 	for _, m := range mutants {
-		pkg := filepath.Dir(m.file)
+		pkg := c.testedBy(m)
 		if seen[pkg] {
 			continue
 		}
@@ -153,7 +165,7 @@ func (c *campaign) one(ctx context.Context, m mutant) error {
 		return err
 	}
 	start := time.Now()
-	got, _, err := c.test(ctx, filepath.Dir(m.file), overlay)
+	got, _, err := c.test(ctx, c.testedBy(m), overlay)
 	if err != nil {
 		return err
 	}

@@ -3,12 +3,13 @@ package forwardauth
 import (
 	"testing"
 
-	checkerdoor "github.com/offpath-io/offpath/cmd/checker/door"
-	"github.com/offpath-io/offpath/cmd/checker/door/doortest"
+	"github.com/offpath-io/offpath/cmd/checker/api"
+	"github.com/offpath-io/offpath/cmd/checker/api/apitest"
 )
 
-// described is held against the door of all tests. What proxies tell in headers, how long to wait, and that nothing is asked for twice, no schema knows.
-var described = doortest.Load(checkerdoor.Description(), `not trusted|denied=..403|as the client sent it|original |want one duration|bytes, more than|about:blank`)
+// described checks the answers of all tests. The pattern lists refusals that a schema cannot
+// express: those of headers, of times, and of parameters that come twice.
+var described = apitest.Load(api.Description(), `not trusted|denied=..403|as the client sent it|original |want one duration|bytes, more than|about:blank`)
 
 // TestMain looks whether each answer that is described has occurred, after all tests.
 func TestMain(m *testing.M) { described.Main(m, Path) }

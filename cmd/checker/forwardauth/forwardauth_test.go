@@ -12,7 +12,8 @@ import (
 	"time"
 )
 
-// seen is a limit that keeps what it is asked about, and denies with a status if that is not 0.
+// seen is a limit that keeps the request that it decides about, and denies with a status if that is
+// not 0.
 type seen struct {
 	request *http.Request
 	denies  int
@@ -33,16 +34,16 @@ func (s *seen) limit(next http.Handler) http.Handler {
 	})
 }
 
-func door(t testing.TB, s *seen, log *bytes.Buffer) http.Handler {
-	return described.Hold(t, New(Options{
+func newAdapter(t testing.TB, s *seen, log *bytes.Buffer) http.Handler {
+	return described.Check(t, New(Options{
 		Limit:  s.limit,
 		Trusts: func(remote string) bool { return strings.HasPrefix(remote, "10.") },
 		Log:    slog.New(slog.NewTextHandler(log, nil)),
 	}))
 }
 
-// question is a GET of target by a trusted proxy, with headers of the form "Name: value".
-func question(target string, headers ...string) *http.Request {
+// authRequest is a GET of target by a trusted proxy, with headers of the form "Name: value".
+func authRequest(target string, headers ...string) *http.Request {
 	r := httptest.NewRequest("GET", target, nil)
 	r.RemoteAddr, r.Host = "10.0.0.1:4711", "checker:8080"
 	for _, h := range headers {
@@ -52,7 +53,7 @@ func question(target string, headers ...string) *http.Request {
 	return r
 }
 
-// TestOriginal: what the proxies send is the request that is decided.
+// TestOriginal: the request that a proxy describes is decided.
 func TestOriginal(t *testing.T) {
 	for _, tt := range []struct {
 		why     string
@@ -78,7 +79,7 @@ func TestOriginal(t *testing.T) {
 	} {
 		s := new(seen)
 		w := httptest.NewRecorder()
-		door(t, s, new(bytes.Buffer)).ServeHTTP(w, question(Path, append(tt.headers, "Cookie: id=7")...))
+		newAdapter(t, s, new(bytes.Buffer)).ServeHTTP(w, authRequest(Path, append(tt.headers, "Cookie: id=7")...))
 		if w.Code != 200 || w.Body.Len() != 0 || w.Header().Get("RateLimit") == "" {
 			t.Errorf("%s: %d %v %s", tt.why, w.Code, w.Header(), w.Body)
 			continue
@@ -93,9 +94,9 @@ func TestOriginal(t *testing.T) {
 	}
 }
 
-// TestRefused: what is not understood is not decided.
+// TestRefused: an invalid request is not decided.
 func TestRefused(t *testing.T) {
-	get := func(headers ...string) *http.Request { return question(Path, headers...) }
+	get := func(headers ...string) *http.Request { return authRequest(Path, headers...) }
 	from := func(peer string) *http.Request { r := get(); r.RemoteAddr = peer; return r }
 	with := func(method string) *http.Request { r := get(); r.Method = method; return r }
 	for _, tt := range []struct {
@@ -125,18 +126,18 @@ func TestRefused(t *testing.T) {
 		{"a long bad path", get("X-Forwarded-Uri: " + strings.Repeat("x", MaxURI)), 400, `xxx\": invalid URI`},
 		{"no method", get("X-Forwarded-Method: GET /"), 400, `original method \"GET /\"`},
 		{"a method with bad UTF-8", get("X-Forwarded-Method: \xff"), 400, "original method"},
-		{"no status", question(Path + "?denied=no"), 400, "want one status from 400 to 599"},
-		{"a status that lets pass", question(Path + "?denied=200"), 400, "want one status from 400 to 599"},
-		{"a huge status", question(Path + "?denied=99999999999999999999"), 400, "want one status"},
-		{"no time", question(Path + "?wait=long"), 400, "want one duration up to 25s"},
-		{"a long time", question(Path + "?wait=26s"), 400, "want one duration up to 25s"},
-		{"a negative time", question(Path + "?wait=-1s"), 400, "want one duration"},
-		{"two times", question(Path + "?wait=1s&wait=2s"), 400, "want one duration"},
-		{"two statuses", question(Path + "?denied=403&denied=401"), 400, "want one status"},
+		{"no status", authRequest(Path + "?denied=no"), 400, "want one status from 400 to 599"},
+		{"a status that lets pass", authRequest(Path + "?denied=200"), 400, "want one status from 400 to 599"},
+		{"a huge status", authRequest(Path + "?denied=99999999999999999999"), 400, "want one status"},
+		{"no time", authRequest(Path + "?wait=long"), 400, "want one duration up to 25s"},
+		{"a long time", authRequest(Path + "?wait=26s"), 400, "want one duration up to 25s"},
+		{"a negative time", authRequest(Path + "?wait=-1s"), 400, "want one duration"},
+		{"two times", authRequest(Path + "?wait=1s&wait=2s"), 400, "want one duration"},
+		{"two statuses", authRequest(Path + "?denied=403&denied=401"), 400, "want one status"},
 	} {
 		s := new(seen)
 		w := httptest.NewRecorder()
-		door(t, s, new(bytes.Buffer)).ServeHTTP(w, tt.r)
+		newAdapter(t, s, new(bytes.Buffer)).ServeHTTP(w, tt.r)
 		body := w.Body.String()
 		if w.Code != tt.status || !strings.HasPrefix(body, `{"error":"`) || !strings.Contains(body, tt.says) || s.request != nil {
 			t.Errorf("%s: %d %s, decided: %v", tt.why, w.Code, body, s.request != nil)
@@ -150,12 +151,13 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// TestStrangersAreLoggedOnce: the operator learns which address to trust, without a log that fills.
+// TestStrangersAreLoggedOnce: the operator learns which address to trust, and the log does not
+// fill.
 func TestStrangersAreLoggedOnce(t *testing.T) {
 	var log bytes.Buffer
-	d := door(t, new(seen), &log)
+	d := newAdapter(t, new(seen), &log)
 	for range 3 {
-		r := question(Path)
+		r := authRequest(Path)
 		r.RemoteAddr = "192.0.2.1:80"
 		d.ServeHTTP(httptest.NewRecorder(), r)
 	}
@@ -177,10 +179,10 @@ func TestDenied(t *testing.T) {
 		{Path + "?denied=403", 0, 200, ""}, {Path + "?a=b&%zz;&deny=403", 429, 429, ""}, {Path + "?%zz&denied=403", 429, 403, "429"},
 	} {
 		w := httptest.NewRecorder()
-		r := question(tt.target)
+		r := authRequest(tt.target)
 		r.Method = "POST" // as GET
-		door(t, &seen{denies: tt.denies}, new(bytes.Buffer)).ServeHTTP(httptest.NewRecorder(), r)
-		door(t, &seen{denies: tt.denies}, new(bytes.Buffer)).ServeHTTP(w, question(tt.target))
+		newAdapter(t, &seen{denies: tt.denies}, new(bytes.Buffer)).ServeHTTP(httptest.NewRecorder(), r)
+		newAdapter(t, &seen{denies: tt.denies}, new(bytes.Buffer)).ServeHTTP(w, authRequest(tt.target))
 		if w.Code != tt.status || w.Header().Get(DeniedStatus) != tt.tells || w.Header().Get("RateLimit") == "" {
 			t.Errorf("%s, %d: %d %v", tt.target, tt.denies, w.Code, w.Header())
 		}
@@ -190,7 +192,7 @@ func TestDenied(t *testing.T) {
 	}
 }
 
-// TestWait: a question waits less than proxies do, unless they say that they are patient.
+// TestWait: a request waits less than proxies do, unless it asks for more.
 func TestWait(t *testing.T) {
 	for target, want := range map[string]time.Duration{Path: Wait, Path + "?denied=403": Wait, Path + "?wait=25s": 25 * time.Second, Path + "?wait=0s": 0} {
 		synctest.Test(t, func(t *testing.T) {
@@ -201,7 +203,7 @@ func TestWait(t *testing.T) {
 				})
 			}
 			began := time.Now()
-			New(Options{Limit: limit, Trusts: func(string) bool { return true }}).ServeHTTP(httptest.NewRecorder(), question(target))
+			New(Options{Limit: limit, Trusts: func(string) bool { return true }}).ServeHTTP(httptest.NewRecorder(), authRequest(target))
 			if waited := time.Since(began); waited != want {
 				t.Errorf("%s: %v, want %v", target, waited, want)
 			}
@@ -209,8 +211,8 @@ func TestWait(t *testing.T) {
 	}
 }
 
-// FuzzOriginal: nothing makes it panic; headers that disagree are never decided by one of them; and what is decided is
-// what the first header says.
+// FuzzOriginal: nothing makes it panic; headers that disagree are refused; and the first header is
+// decided.
 func FuzzOriginal(f *testing.F) {
 	f.Add("GET", "/a?b", "", "", "")
 	f.Add("", "/a", "/a", "http://h/a", "GET")

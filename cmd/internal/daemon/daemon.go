@@ -1,8 +1,8 @@
 // Package daemon runs the parts of a command and stops them in order.
 //
-// A part runs until it is told to stop, finishes what it has in hand, and returns. Parts are given in
-// the order in which the work flows back: each may need those before it, so they are stopped from
-// the last to the first, one at a time.
+// A part runs until it is told to stop, finishes its work, and returns. Parts are given in the order of
+// their dependencies: each may need those before it, so they are stopped from the last to the first,
+// one at a time.
 package daemon
 
 import (
@@ -14,12 +14,12 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// Part is something that runs for as long as the command does.
+// Part runs for as long as the command does.
 type Part struct {
-	// Name is for errors and logs, such as "HTTP door".
+	// Name is for errors and logs, such as "HTTP API".
 	Name string
 	// Run works until ctx is done, then stops in an orderly way, within a deadline of its own, and
-	// returns nil, or what went wrong with that.
+	// returns nil, or an error of stopping.
 	Run func(ctx context.Context) error
 }
 

@@ -10,9 +10,11 @@ import (
 	"google.golang.org/grpc"
 )
 
-// GRPC returns the part that serves on listener. When it is told to stop it calls leaving, accepts nothing more,
-// finishes what has been asked within 5 s, and cuts off the rest.
-func GRPC(name string, listener net.Listener, server *grpc.Server, leaving func(), log *slog.Logger) Part {
+// GRPC returns the part that serves on listener. Told to stop, it calls leaving, accepts no more
+// requests, finishes open ones within 5 s, and cuts off the rest.
+func GRPC(
+	name string, listener net.Listener, server *grpc.Server, leaving func(), log *slog.Logger,
+) Part {
 	return Part{Name: name, Run: func(ctx context.Context) error {
 		finished, err := serveGRPC(ctx, server, listener, leaving, stopTimeout)
 		if !finished {
@@ -23,7 +25,10 @@ func GRPC(name string, listener net.Listener, server *grpc.Server, leaving func(
 }
 
 // serveGRPC returns whether all requests had come to an end in time.
-func serveGRPC(ctx context.Context, server *grpc.Server, listener net.Listener, leaving func(), grace time.Duration) (finished bool, err error) {
+func serveGRPC(
+	ctx context.Context, server *grpc.Server, listener net.Listener, leaving func(),
+	grace time.Duration,
+) (finished bool, err error) {
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(listener) }()
 	select {

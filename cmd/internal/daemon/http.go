@@ -17,22 +17,28 @@ const (
 	writeTimeout  = 30 * time.Second
 	idleTimeout   = 2 * time.Minute
 	maxHeader     = 16 << 10
-	// stopTimeout is how long requests in hand have when a server stops.
+	// stopTimeout is how long open requests have when a server stops.
 	stopTimeout = 5 * time.Second
 )
 
-// HTTP returns the part that serves handler on listener, with TLS if the listener is secured. When it is told to stop it accepts nothing
-// more, finishes what has been asked within 5 s, and cuts off the rest. Each of tune may change the server's own bounds.
-func HTTP(name string, listener net.Listener, handler http.Handler, log *slog.Logger, tune ...func(*http.Server)) Part {
+// HTTP returns the part that serves handler on listener, with TLS if the listener has it. Told to stop,
+// it accepts no more connections, finishes open requests within 5 s, and cuts off the rest. Each of
+// tune may change the server's own bounds.
+func HTTP(
+	name string, listener net.Listener, handler http.Handler, log *slog.Logger,
+	tune ...func(*http.Server),
+) Part {
 	return httpPart(name, listener, handler, log, nil, tune)
 }
 
-// lingering goes on answering on open connections for a while, for as long as ctx lasts at the most. It closes the listener.
+// lingering closes the listener and keeps answering on open connections for a while, until ctx is done
+// at most.
 type lingering func(ctx context.Context, listener net.Listener)
 
 // httpPart is HTTP that calls linger, if it is not nil, before the server stops.
 func httpPart(
-	name string, listener net.Listener, handler http.Handler, log *slog.Logger, linger lingering, tune []func(*http.Server),
+	name string, listener net.Listener, handler http.Handler, log *slog.Logger, linger lingering,
+	tune []func(*http.Server),
 ) Part {
 	server := &http.Server{
 		Handler:           handler,
@@ -41,7 +47,7 @@ func httpPart(
 		WriteTimeout:      writeTimeout,
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    maxHeader,
-		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelDebug), // what clients do wrong
+		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelDebug), // errors of clients
 	}
 	server.TLSConfig = configOf(listener)
 	for _, change := range tune {
@@ -56,9 +62,12 @@ func httpPart(
 	}}
 }
 
-// serve returns whether all connections had come to an end in time, which is the grace for lingering and the rest together. One that
-// a client keeps open without asking anything is no reason for an error.
-func serve(ctx context.Context, server *http.Server, listener net.Listener, linger lingering, grace time.Duration) (finished bool, err error) {
+// serve returns whether all connections ended in time; grace includes the time for lingering. A
+// connection that a client keeps open without a request is no error.
+func serve(
+	ctx context.Context, server *http.Server, listener net.Listener, linger lingering,
+	grace time.Duration,
+) (finished bool, err error) {
 	served := make(chan error, 1)
 	go func() {
 		if server.TLSConfig != nil {
@@ -83,7 +92,7 @@ func serve(ctx context.Context, server *http.Server, listener net.Listener, ling
 	if !finished {
 		err = server.Close()
 	}
-	if errors.Is(err, net.ErrClosed) { // who lingers has closed the listener already, and Serve may not have noticed yet
+	if errors.Is(err, net.ErrClosed) { // linger closed the listener, and Serve may not have noticed yet
 		err = nil
 	}
 	<-served // http.ErrServerClosed

@@ -10,16 +10,17 @@ import (
 	"time"
 )
 
-// lingerTime is how long connections on which nothing is asked stay open once a door has closed: who has just sent a
-// request on one is still answered.
+// lingerTime is how long idle connections stay open once a server has stopped listening: a request that
+// was just sent on one is still answered.
 const lingerTime = 250 * time.Millisecond
 
-// lingerPoll is how often it is looked whether that is over.
+// lingerPoll is how often to check whether that is over.
 const lingerPoll = 5 * time.Millisecond
 
-// Leaving is how a daemon with doors leaves so that no request fails. Told to stop, it first says so, to those who look
-// whether it is ready, and goes on answering for a while: load balancers need it to take notice. From then on each answer asks its
-// client to close the connection. Only then do the doors close. It is safe for concurrent use.
+// Leaving stops a daemon so that no request fails. Told to stop, the daemon first reports that it is
+// not ready, and keeps answering for a while: load balancers need it to notice. From then on each
+// answer asks its client to close the connection. Only then do its servers stop. It is safe for
+// concurrent use.
 type Leaving struct {
 	delay  time.Duration
 	linger time.Duration
@@ -29,12 +30,13 @@ type Leaving struct {
 	announce []func()
 }
 
-// NewLeaving returns one that has not begun. The delay is how long doors stay open after it has.
+// NewLeaving returns a Leaving that has not begun. The delay is how long servers keep accepting
+// connections after it has.
 func NewLeaving(delay time.Duration) *Leaving {
 	return &Leaving{delay: delay, linger: lingerTime}
 }
 
-// Begun says whether the daemon is leaving: it is not ready any more.
+// Begun reports whether the daemon is leaving: it is not ready any more.
 func (l *Leaving) Begun() bool { return l.begun.Load() }
 
 // Announce has f called once when leaving begins. It is for use before Run.
@@ -44,14 +46,14 @@ func (l *Leaving) Announce(f func()) {
 	l.announce = append(l.announce, f)
 }
 
-// Part returns the part that leaves when it is told to stop, and returns when the doors may close. It has to be the last
-// one of those given to Run, so that it is stopped first.
+// Part returns the part that leaves when it is told to stop, and returns when the servers may stop. It
+// must be the last part given to [Run], so that it is stopped first.
 func (l *Leaving) Part(log *slog.Logger) Part {
 	return Part{Name: "leaving", Run: func(ctx context.Context) error {
 		<-ctx.Done()
 		l.begin()
 		if l.delay > 0 {
-			log.Info("not ready any more; the doors close soon", "in", l.delay)
+			log.Info("not ready any more; servers stop soon", "delay", l.delay)
 			timer := time.NewTimer(l.delay)
 			defer timer.Stop()
 			<-timer.C
@@ -71,15 +73,19 @@ func (l *Leaving) begin() {
 	}
 }
 
-// HTTP is [HTTP] for a door of a daemon that leaves. When it is told to stop it closes the listener, and goes on answering on
-// open connections until all are closed, or nothing has been asked on any for 250 ms; then it does as HTTP does. All of that takes 5 s at
-// the most: streams do not end by themselves, and what comes after the doors has its time too.
-func (l *Leaving) HTTP(name string, listener net.Listener, handler http.Handler, log *slog.Logger, tune ...func(*http.Server)) Part {
+// HTTP is [HTTP] for a server of a daemon that leaves. When it is told to stop it closes the listener,
+// and keeps answering on open connections until all are closed, or idle for 250 ms; then it does as
+// HTTP does. All of that takes at most 5 s: streams do not end by themselves, and the parts that stop
+// after the server have their time too.
+func (l *Leaving) HTTP(
+	name string, listener net.Listener, handler http.Handler, log *slog.Logger,
+	tune ...func(*http.Server),
+) Part {
 	open := &connections{leaving: l}
 	return httpPart(name, listener, handler, log, open.linger, append(tune, open.watch))
 }
 
-// connections are those of one door.
+// connections are those of one server.
 type connections struct {
 	leaving *Leaving
 	shut    atomic.Bool // the listener is closed
@@ -89,8 +95,8 @@ type connections struct {
 	asked time.Time // when a connection was last at work
 }
 
-// watch lets the server's answers ask clients to go, once the daemon leaves, and follows its connections. An answer to a request
-// for another protocol speaks of its connection itself.
+// watch has the server's answers ask clients to close their connections once the daemon leaves, and
+// follows the connections. An answer to a request for another protocol sets its own header.
 func (c *connections) watch(s *http.Server) {
 	c.open = make(map[net.Conn]http.ConnState)
 	handler, before := s.Handler, s.ConnState
@@ -119,10 +125,10 @@ func (c *connections) note(conn net.Conn, state http.ConnState) {
 	}
 }
 
-// linger closes the listener and waits until nobody asks any more, or ctx is done.
+// linger closes the listener and waits until the connections are idle, or ctx is done.
 func (c *connections) linger(ctx context.Context, listener net.Listener) {
 	c.shut.Store(true)
-	_ = listener.Close() // the server closes it again, and would say what is wrong
+	_ = listener.Close() // the server closes it again, and would return the error
 	begun := time.Now()
 	poll := time.NewTicker(lingerPoll)
 	defer poll.Stop()

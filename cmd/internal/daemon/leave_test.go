@@ -71,9 +71,9 @@ func TestLeavingLosesNoConnection(t *testing.T) {
 	})
 }
 
-// TestLeavingEnds although a client keeps its connection and says nothing. A stream that does not end
-// holds the stop up for the 5 s of a door, and not twice as long: what comes after it has to deliver
-// hits before whoever has told it to stop loses patience.
+// TestLeavingEnds although a client keeps its connection and says nothing. A stream that does not
+// end holds the stop up for the 5 s of a door, and not twice as long: what comes after it has to
+// deliver hits before whoever has told it to stop loses patience.
 func TestLeavingEnds(t *testing.T) {
 	for _, stream := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {

@@ -7,19 +7,22 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/spf13/pflag"
+
 	"github.com/offpath-io/offpath/cmd/internal/reply"
 	"github.com/offpath-io/offpath/internal/flags"
 )
 
-// Origins are the sites whose pages may have a browser ask a daemon over HTTP, as browsers name
-// them in the header Origin, with commas between; "*" is all of them. The zero value is none:
-// programs send no such header.
+// Origins are the sites whose pages may send requests to a daemon, as browsers name them in the header
+// Origin, separated by commas; "*" is all of them. The zero value is none: programs send no such
+// header.
 type Origins string
 
-// AddFlags adds the flag --allow-origin of a daemon with these doors.
-func (o *Origins) AddFlags(s *flags.Set, doors string) {
-	flags.Add(s, o, "allow-origin", "SITES", "sites whose pages may have a browser ask "+doors+
-		", such as https://ops.example.com, with commas between, or * for all; without it, nobody's", parseOrigins)
+// AddFlags adds the flag --allow-origin, for what a daemon serves over HTTP.
+func (o *Origins) AddFlags(s *pflag.FlagSet, served string) {
+	flags.Add(s, o, "allow-origin", "`SITES` whose pages may call "+served+
+		" from a browser, such as https://ops.example.com, with commas between; * is all sites",
+		parseOrigins)
 }
 
 func parseOrigins(text string) (Origins, error) {
@@ -34,9 +37,9 @@ func parseOrigins(text string) (Origins, error) {
 	return Origins(strings.Join(sites, ",")), nil
 }
 
-// Guard answers with 403 what pages of other sites ask. It does not go by whether Host is the same:
-// a site can give its own name the address of this daemon (DNS rebinding), and these doors have no
-// pages of their own.
+// Guard answers requests from pages of other sites with 403. It ignores whether Host is the same: a
+// site can give its own name the address of this daemon (DNS rebinding), and these APIs have no pages
+// of their own.
 func (o Origins) Guard(h http.Handler) http.Handler {
 	known := strings.Split(string(o), ",")
 	foreign := func(site string) bool {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 
+	"github.com/spf13/pflag"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 
@@ -12,52 +13,60 @@ import (
 	"github.com/offpath-io/offpath/internal/tlsfiles"
 )
 
-// TLS are the files of one door, the values of its flags. The zero value is a door without TLS.
+// TLS are the files of one listener, the values of its flags. The zero value is a listener without TLS.
 type TLS struct {
-	// Cert is the door's certificate, and Key its key.
+	// Cert is the listener's certificate, and Key its key.
 	Cert, Key string
-	// ClientCA says which authorities are trusted to vouch for clients: then only those with a certificate get in.
+	// ClientCA are authorities: only clients with a certificate of one of them are let in.
 	ClientCA string
 }
 
-// AddFlags adds the flags --DOOR-cert, --DOOR-key and --DOOR-client-ca.
-func (t *TLS) AddFlags(s *flags.Set, door string) {
-	flags.Add(s, &t.Cert, door+"-cert", "FILE", "certificate of what listens at --"+door+", which then has TLS, 1.2 or newer; read again when it changes", flags.Text)
-	flags.Add(s, &t.Key, door+"-key", "FILE", "its key", flags.Text)
-	flags.Add(s, &t.ClientCA, door+"-client-ca", "FILE", "certificates of authorities: only clients with a certificate of one of them get in", flags.Text)
+// AddFlags adds the flags --NAME-cert, --NAME-key and --NAME-client-ca.
+func (t *TLS) AddFlags(s *pflag.FlagSet, name string) {
+	s.StringVar(&t.Cert, name+"-cert", "", "`FILE` with the certificate to serve TLS 1.2 or newer "+
+		"with at --"+name+"; read again when it changes")
+	s.StringVar(&t.Key, name+"-key", "", "`FILE` with the key of that certificate")
+	s.StringVar(&t.ClientCA, name+"-client-ca", "", "`FILE` with certificates of authorities; "+
+		"only clients with a certificate of one of them are let in")
 }
 
-// Check returns a usage error if the files of the door of that name do not make sense together.
-func (t TLS) Check(door string) error {
+// Check returns a usage error if the files of the listener of that name do not fit together.
+func (t TLS) Check(name string) error {
 	switch {
 	case (t.Cert == "") != (t.Key == ""):
-		return flags.Usagef("--%s-cert and --%s-key need each other", door, door)
+		return flags.Usagef("--%s-cert and --%s-key need each other", name, name)
 	case t.ClientCA != "" && t.Cert == "":
-		return flags.Usagef("--%s-client-ca needs --%s-cert and --%s-key too: there are no certificates without TLS", door, door, door)
+		return flags.Usagef("--%s-client-ca needs --%s-cert and --%s-key too: "+
+			"there are no certificates without TLS", name, name, name)
 	}
 	return nil
 }
 
-// Secure reads the files of the door of that name and returns what makes its listener one with TLS; it changes nothing if there are no
-// files. [HTTP], [Credentials] and [URL] see what it has made.
-func (t TLS) Secure(files *tlsfiles.Files, door string) (func(net.Listener) net.Listener, error) {
+// Listen opens a TCP listener, with TLS if there are files for it; flag is the name of the flag with
+// the address. [HTTP], [Credentials] and [URL] notice its TLS.
+func (t TLS) Listen(files *tlsfiles.Files, flag, address string) (net.Listener, error) {
 	if t == (TLS{}) {
-		return func(l net.Listener) net.Listener { return l }, nil
+		return Listen(address)
 	}
-	secure, err := files.Server(door, tlsfiles.Paths{Authorities: t.ClientCA, Cert: t.Cert, Key: t.Key}, "h2", "http/1.1")
+	paths := tlsfiles.Paths{Authorities: t.ClientCA, Cert: t.Cert, Key: t.Key}
+	secure, err := files.Server(flag, paths, "h2", "http/1.1")
 	if err != nil {
-		return nil, fmt.Errorf("--%s-cert, --%s-key, --%s-client-ca: %w", door, door, door, err)
+		return nil, fmt.Errorf("--%s-cert, --%s-key, --%s-client-ca: %w", flag, flag, flag, err)
 	}
-	return func(l net.Listener) net.Listener { return secured{secure.Listener(l), secure.Config} }, nil
+	listener, err := Listen(address)
+	if err != nil {
+		return nil, err
+	}
+	return secured{secure.Listener(listener), secure.Config}, nil
 }
 
-// secured is a listener whose server has to speak TLS.
+// secured is a listener whose server speaks TLS.
 type secured struct {
 	net.Listener
 	config *tls.Config
 }
 
-// configOf returns how the listener's server has to speak TLS, nil if it has not to.
+// configOf returns the TLS configuration of the listener's server, nil without TLS.
 func configOf(listener net.Listener) *tls.Config {
 	if s, ok := listener.(secured); ok {
 		return s.config

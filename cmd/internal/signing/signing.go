@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/spf13/pflag"
 
 	"github.com/offpath-io/offpath/internal/flags"
 	"github.com/offpath-io/offpath/internal/tlsfiles"
@@ -40,22 +41,23 @@ type Keys struct {
 	file, seed string
 }
 
-// AddPublic adds the flag of who reads.
-func (k *Keys) AddPublic(s *flags.Set, kind Kind) {
-	const usage = "take only %s in the bucket that are signed by one of these keys, as \"aggregator keygen\" prints them: " +
-		"one, or with a comma two while they are changed; without any, whoever can write there decides"
-	check := func(text string) (string, error) {
-		_, err := signature.ParsePublicKeys(text)
-		return text, err
-	}
-	flags.Add(s, &k.public, string(kind)+"-public-keys", "KEYS", fmt.Sprintf(usage, kind.what()), check)
+// AddPublic adds the flag of commands that read.
+func (k *Keys) AddPublic(s *pflag.FlagSet, kind Kind) {
+	flags.Add(s, &k.public, string(kind)+"-public-keys", "trust only "+kind.what()+" in the "+
+		"bucket that one of these `KEYS` has signed, as \"aggregator keygen\" prints them: one, "+
+		"or two with a comma during a rotation; without any, everybody who can write to the "+
+		"bucket is trusted",
+		func(text string) (string, error) {
+			_, err := signature.ParsePublicKeys(text)
+			return text, err
+		})
 }
 
-// AddSigning adds the flags of who writes.
-func (k *Keys) AddSigning(s *flags.Set, kind Kind) {
-	const usage = "sign %s with this key, as \"aggregator keygen\" makes them; only who writes these should be able to read it"
-	flags.Add(s, &k.file, string(kind)+"-signing-key-file", "FILE", fmt.Sprintf(usage, kind.what()), flags.Text)
-	s.AddSecret(&k.seed, string(kind)+"-signing-key", "such a key itself, if it is in no file")
+// AddSigning adds the flags of commands that write.
+func (k *Keys) AddSigning(s *pflag.FlagSet, kind Kind) {
+	s.StringVar(&k.file, string(kind)+"-signing-key-file", "", "`FILE` with the key that signs "+
+		kind.what()+", as \"aggregator keygen\" makes it; nobody else should be able to read it")
+	flags.AddSecret(s, &k.seed, string(kind)+"-signing-key", "that key, if it is in no file")
 }
 
 // Opened is what keys are good for.

@@ -2,7 +2,6 @@ package signing
 
 import (
 	"context"
-	"io"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -10,7 +9,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/offpath-io/offpath/internal/flags"
+	"github.com/spf13/pflag"
+
 	"github.com/offpath-io/offpath/internal/testing/signaturetest"
 	"github.com/offpath-io/offpath/internal/tlsfiles"
 )
@@ -39,10 +39,12 @@ func TestASigningKeyIsChangedWhileItRuns(t *testing.T) {
 	}
 	write(seeds[0])
 	var k Keys
-	s := flags.New("x", "", "")
+	s := pflag.NewFlagSet("x", pflag.ContinueOnError)
 	k.AddPublic(s, Entries)
 	k.AddSigning(s, Entries)
-	_, err := s.Parse([]string{"--entries-public-keys", public[0] + "," + public[1], "--entries-signing-key-file", path}, func(string) string { return "" }, io.Discard)
+	err := s.Parse([]string{
+		"--entries-public-keys", public[0] + "," + public[1], "--entries-signing-key-file", path,
+	})
 	must(t, err)
 	files := tlsfiles.New(slog.New(slog.DiscardHandler))
 	opened, err := k.Open(Entries, files, slog.New(slog.DiscardHandler))

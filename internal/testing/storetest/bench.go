@@ -23,18 +23,18 @@ type bench struct {
 	late  int64         // the latest time by which permits were granted
 }
 
-// fold begins a fold for shard 0.
+// batch begins a batch for shard 0.
 func (b *bench) batch() *draft {
 	return &draft{storage.Batch{Now: b.now, Seen: b.seen}}
 }
 
-// fresh begins a fold for shard 0 that holds a new report.
+// fresh begins a batch for shard 0 that holds a new report.
 func (b *bench) fresh() *draft {
 	b.last++
 	return b.batch().mark(1, b.last)
 }
 
-// rounds is how many folds a test of random ones makes.
+// rounds is how many batches a test of random ones makes.
 func (b *bench) rounds() int {
 	if testing.Short() {
 		return 100
@@ -81,7 +81,7 @@ func (b *bench) join(shards int) storage.Fleet {
 	return fleet
 }
 
-// apply applies a fold and checks all that it returns; it returns the state and what was repeated.
+// apply applies a batch and checks all that it returns; it returns the state and what was repeated.
 func (b *bench) apply(d *draft) storage.Applied {
 	b.Helper()
 	return b.applyTo(b.Store, d)

@@ -10,21 +10,21 @@ import (
 	"github.com/offpath-io/offpath/pkg/window"
 )
 
-// leaseDraft is a lease fold in the making.
+// leaseDraft is a lease batch in the making.
 type leaseDraft struct {
 	storage.LeaseBatch
 	limit int64
 }
 
 // longAgo takes the test back so far that all it does lies in the past of a store with a clock:
-// then the fold's time is the earlier one, and the test's to choose. Leases are told by whole
+// then the batch's time is the earlier one, and the test's to choose. Leases are told by whole
 // milliseconds.
 func (b *bench) longAgo() {
 	b.late = 0
 	b.now = (b.now - int64(400*24*time.Hour)) / int64(time.Millisecond) * int64(time.Millisecond)
 }
 
-// leases begins a lease fold for shard 0, of rules of this limit.
+// leases begins a lease batch for shard 0, of rules of this limit.
 func (b *bench) leases(limit int64) *leaseDraft {
 	return &leaseDraft{storage.LeaseBatch{Now: b.now, Seen: b.seen}, limit}
 }
@@ -55,7 +55,7 @@ func (b *bench) lease(d *leaseDraft) storage.Leased {
 	return b.leaseOf(b.Store, d)
 }
 
-// leaseOf carries a fold out and checks all that the store says of it.
+// leaseOf carries a batch out and checks all that the store says of it.
 func (b *bench) leaseOf(store storage.Store, d *leaseDraft) storage.Leased {
 	b.Helper()
 	was := b.model.state[d.Shard]

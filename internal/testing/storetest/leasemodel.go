@@ -36,7 +36,7 @@ func (m *model) known(name string, shape window.Shape, key string, epoch uint64,
 	return m.leasesOf(e).granted[holding{epoch, shape.Bucket(now)}]
 }
 
-// lease carries out a fold at the time by which the store did, and returns what the store has to
+// lease carries out a batch at the time by which the store did, and returns what the store has to
 // say.
 func (m *model) lease(f *storage.LeaseBatch, now int64) []storage.LeasedKey {
 	var keys []storage.LeasedKey

@@ -42,7 +42,7 @@ func (h *holder) hear(a *storage.LeaseRequest, k *storage.LeasedKey, g storage.G
 	h.known[a.Bucket] = max(h.known[a.Bucket], g.Requested)
 }
 
-// Random folds of several checkers, with repeats, losses, reordering, returns and workers whose
+// Random batches of several checkers, with repeats, losses, reordering, returns and workers whose
 // clocks differ, as the model does them. The bench sees to it that no window ever holds more than
 // the limit.
 func testLeaseRandom(b *bench) {
@@ -69,7 +69,7 @@ func testLeaseRandom(b *bench) {
 	}
 }
 
-// round is one fold of random checkers of two keys.
+// round is one batch of random checkers of two keys.
 func (b *bench) round(
 	store storage.Store, d *leaseDraft, name string, shape window.Shape, holders map[string]*holder, random *rand.Rand,
 ) {
@@ -133,7 +133,7 @@ func testLeaseTwoWorkers(b *bench) {
 		b.Errorf("held: %v, %v", got.Keys, err)
 	}
 	if got.State.Version == 0 || got.State.Version > 2*rounds {
-		b.Errorf("version %d after %d folds", got.State.Version, 2*rounds)
+		b.Errorf("version %d after %d batches", got.State.Version, 2*rounds)
 	}
 }
 

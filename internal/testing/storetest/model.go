@@ -61,7 +61,7 @@ func newModel() *model {
 	}
 }
 
-// repeated is which of the fold's marks are not new.
+// repeated is which of the batch's marks are not new.
 func (m *model) repeated(f *storage.Batch) []int {
 	var indices []int
 	for i, mark := range f.Marks {
@@ -72,7 +72,7 @@ func (m *model) repeated(f *storage.Batch) []int {
 	return indices
 }
 
-// areSpent is which of the fold's settlements are not new.
+// areSpent is which of the batch's settlements are not new.
 func (m *model) areSpent(f *storage.Batch) []int {
 	var indices []int
 	for i, id := range f.Settled {
@@ -88,7 +88,7 @@ func creditOf(f *storage.Batch, c *storage.Credit) credit {
 	return credit{entity{f.Shard, r.Name, r.Shape, r.Kind, ""}, c.Owner, c.Window}
 }
 
-// overdrawn is which of the fold's credits return more than there is.
+// overdrawn is which of the batch's credits return more than there is.
 func (m *model) overdrawn(f *storage.Batch) []storage.Overdrawn {
 	var list []storage.Overdrawn
 	for i := range f.Credits {
@@ -100,7 +100,7 @@ func (m *model) overdrawn(f *storage.Batch) []storage.Overdrawn {
 	return list
 }
 
-// apply adds a fold that has only new marks and settlements, and is covered.
+// apply adds a batch that has only new marks and settlements, and is covered.
 func (m *model) apply(f *storage.Batch) {
 	for _, mark := range f.Marks {
 		m.marks[checker{f.Shard, mark.Epoch}] = mark.Sequence
@@ -203,7 +203,7 @@ func drainIn(r *storage.Rule, bucket int64) (parts int64) {
 	return parts
 }
 
-// draft is a fold in the making.
+// draft is a batch in the making.
 type draft struct{ storage.Batch }
 
 // denied and refunded at the end of a name stand for other hits of a rule than its admitted ones.
@@ -219,7 +219,7 @@ func kindOf(name string) (string, storage.Kind) {
 	return name, storage.Admitted
 }
 
-// rule returns the index of a rule in the fold.
+// rule returns the index of a rule in the batch.
 func (d *draft) rule(name string, shape window.Shape) int {
 	r := storage.Rule{Name: name, Shape: shape, Limit: 100, Burst: 40, Revision: 1}
 	r.Name, r.Kind = kindOf(name)
@@ -232,13 +232,13 @@ func (d *draft) rule(name string, shape window.Shape) int {
 	return i
 }
 
-// mark makes the fold hold a report.
+// mark makes the batch hold a report.
 func (d *draft) mark(epoch, sequence uint64) *draft {
 	d.Marks = append(d.Marks, storage.Mark{Epoch: epoch, Sequence: sequence})
 	return d
 }
 
-// read makes the fold ask for a key.
+// read makes the batch ask for a key.
 func (d *draft) read(name string, shape window.Shape, key string) *storage.Key {
 	rule := d.rule(name, shape)
 	i := slices.IndexFunc(d.Keys, func(k storage.Key) bool { return k.Rule == rule && k.Text == key })
@@ -249,7 +249,7 @@ func (d *draft) read(name string, shape window.Shape, key string) *storage.Key {
 	return &d.Keys[i]
 }
 
-// add makes the fold add n hits to the bucket that is age buckets old.
+// add makes the batch add n hits to the bucket that is age buckets old.
 func (d *draft) add(name string, shape window.Shape, key string, age, n int64) *draft {
 	k := d.read(name, shape, key)
 	bucket := shape.Bucket(d.Now) - age

@@ -11,7 +11,7 @@ import (
 	"github.com/offpath-io/offpath/pkg/aggregate/storage"
 )
 
-// Every mix of new and repeated reports: nothing changes but by a fold in which all are new.
+// Every mix of new and repeated reports: nothing changes but by a batch in which all are new.
 func testRepeats(b *bench) {
 	const reports = 4
 	for mix := range 1 << reports {
@@ -85,13 +85,13 @@ func testLedger(b *bench) {
 // Two workers apply the same reports, or the same settlements, at the same time: each is counted
 // once.
 func testTwoWorkers(b *bench) {
-	const folds = 200
+	const batches = 200
 	for _, name := range []string{"report", "settlement"} {
 		var workers sync.WaitGroup
 		versions := make([][]uint64, 2)
 		for w, store := range []storage.Store{b.Store, b.Other} {
 			workers.Go(func() {
-				for i := range uint64(folds) {
+				for i := range uint64(batches) {
 					d := &draft{storage.Batch{Now: b.now}}
 					d.add(name, perMinute, "a", 0, 1).add(name, inMinutes, "a", 0, 1)
 					d.mark(uint64(len(name)*1000+w), i+1)
@@ -117,8 +117,8 @@ func testTwoWorkers(b *bench) {
 			b.Errorf("%s: a version twice", name)
 		}
 		// A worker that is ahead makes the other's older reports repeats.
-		if n := len(all); n == 0 || n > folds/2 || name == "settlement" && n != folds/2 {
-			b.Errorf("%s: %d of %d were applied", name, n, folds/2)
+		if n := len(all); n == 0 || n > batches/2 || name == "settlement" && n != batches/2 {
+			b.Errorf("%s: %d of %d were applied", name, n, batches/2)
 		}
 		if got, want := b.Ledger(b)[name], (storage.RuleLedger{Counted: 2 * int64(len(all))}); got != want {
 			b.Errorf("%s: ledger %+v, want %+v", name, got, want)
@@ -126,7 +126,7 @@ func testTwoWorkers(b *bench) {
 	}
 }
 
-// Random folds, with repeats, as the model does them.
+// Random batches, with repeats, as the model does them.
 func testRandom(b *bench) {
 	random := rand.New(rand.NewPCG(1, 2))
 	sequences := make(map[uint64]uint64)

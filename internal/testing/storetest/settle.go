@@ -9,13 +9,13 @@ import (
 	"github.com/offpath-io/offpath/pkg/window"
 )
 
-// settle makes the fold hold a settlement.
+// settle makes the batch hold a settlement.
 func (d *draft) settle(epoch, number uint64) *draft {
 	d.Settled = append(d.Settled, storage.Settled{Epoch: epoch, Number: number})
 	return d
 }
 
-// giveBack makes the fold refund n hits of the bucket that is age buckets old.
+// giveBack makes the batch refund n hits of the bucket that is age buckets old.
 func (d *draft) giveBack(name string, shape window.Shape, key string, age, n int64) *draft {
 	rule := d.rule(name, shape)
 	d.add(name+refunded, shape, key, age, n)
@@ -46,7 +46,7 @@ func testSettle(b *bench) {
 	}
 }
 
-// Nothing of a fold happens unless all of its settlements are new, whatever else is in it, and
+// Nothing of a batch happens unless all of its settlements are new, whatever else is in it, and
 // whichever worker has met them before.
 func testSettleRepeats(b *bench) {
 	numbers := []uint64{1, 2, 63, 64, 511, 512, 8191, 8192, 8193, 1 << 40, 1<<52 - 300}
@@ -188,7 +188,8 @@ func testSettleLevel(b *bench) {
 	b.checkLedger()
 }
 
-// credit makes the fold report and return hits of an owner, of the window that is age windows before now.
+// credit makes the batch report and return hits of an owner, of the window that is age windows
+// before now.
 func (d *draft) credit(owner uint32, name string, shape window.Shape, age, reported, returned int64) *draft {
 	d.Credits = append(d.Credits, storage.Credit{
 		Owner: owner, Rule: d.rule(name, shape), Window: shape.Bucket(d.Now)/int64(shape.Buckets) - age,
@@ -197,8 +198,8 @@ func (d *draft) credit(owner uint32, name string, shape window.Shape, age, repor
 	return d
 }
 
-// Nothing of a fold happens unless all that it returns has been reported, by the same owner, of the same rule and window; through
-// whichever worker. What there is, is told.
+// Nothing of a batch happens unless all that it returns has been reported, by the same owner, of the
+// same rule and window; through whichever worker. What there is, is told.
 func testCredits(b *bench) {
 	for name, shape := range shapes {
 		b.apply(b.fresh().credit(1, name, shape, 0, 100, 0).credit(1, name, shape, 1, 7, 0))
@@ -243,7 +244,7 @@ func testCredits(b *bench) {
 var brief = window.Shape{Length: 97 * time.Minute, Buckets: 1}
 
 // One sender has so many chunks kept in a day, of whichever checkers; a chunk that somebody has
-// added to since is nobody's. Nothing of a fold happens unless there is room for all of it.
+// added to since is nobody's. Nothing of a batch happens unless there is room for all of it.
 func testSettledChunks(b *bench) {
 	const most = 3
 	settle := func(sender uint32, epochs ...uint64) []int {

@@ -47,7 +47,7 @@ func Run(t *testing.T, open func(t testing.TB) Harness, only ...string) {
 		{"Identity", testIdentity},
 		{"Keys", testKeys},
 		{"LargeCounts", testLargeCounts},
-		{"LargeFolds", testLargeFolds},
+		{"LargeBatches", testLargeBatches},
 		{"Shards", testShards},
 		{"TwoWorkers", testTwoWorkers},
 		{"Settle", testSettle},

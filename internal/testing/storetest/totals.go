@@ -105,7 +105,7 @@ func testLargeCounts(b *bench) {
 	}
 }
 
-func testLargeFolds(b *bench) {
+func testLargeBatches(b *bench) {
 	many := func(name string, shape window.Shape, n int) {
 		d := b.fresh()
 		rule := d.rule(name, shape)

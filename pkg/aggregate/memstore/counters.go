@@ -9,7 +9,7 @@ import (
 
 // counters are the counts of one rule's keys.
 type counters struct {
-	aged[counter]
+	expiring[counter]
 	shape window.Shape
 }
 
@@ -21,14 +21,14 @@ type counter struct {
 	expires  int64        // when the key may be forgotten
 }
 
-// add adds the key's cells, and appends the totals that the fold asks for to dst.
+// add adds the key's cells, and appends the totals that the batch asks for to dst.
 func (c *counters) add(r *storage.Rule, key *storage.Key, now int64, dst []storage.Cell) []storage.Cell {
 	k := c.find(key.Text)
 	adds := anyAdds(key.Cells)
 	if k == nil && adds {
 		k = &counter{level: storage.NoLevel}
 	}
-	if adds || k != nil && len(k.refunded) > 0 { // which may be all that comes
+	if adds || k != nil && len(k.refunded) > 0 { // a refund may be all there is
 		k.expire(r, now)
 	}
 	if adds {
@@ -66,7 +66,9 @@ func anyAdds(cells []storage.Cell) bool {
 }
 
 // levelOf is a key's level, and its cells after that, which are among totals. The rule drains.
-func (c *counters) levelOf(r *storage.Rule, key string, totals []storage.Cell, now int64) (window.Level, []storage.Cell) {
+func (c *counters) levelOf(
+	r *storage.Rule, key string, totals []storage.Cell, now int64,
+) (window.Level, []storage.Cell) {
 	k := c.find(key)
 	if k == nil {
 		return r.Advance(storage.NoLevel, nil, nil, now)
@@ -76,7 +78,7 @@ func (c *counters) levelOf(r *storage.Rule, key string, totals []storage.Cell, n
 }
 
 func (c *counters) clone() *counters {
-	return &counters{c.aged.clone(func(k *counter) *counter {
+	return &counters{c.expiring.clone(func(k *counter) *counter {
 		return &counter{slices.Clone(k.cells), slices.Clone(k.refunded), k.level, k.expires}
 	}), c.shape}
 }
@@ -94,7 +96,8 @@ func (k *counter) expire(r *storage.Rule, now int64) {
 	switch {
 	case r.Drains():
 		var after []storage.Cell
-		k.level, after = r.AdvanceTo(k.level, k.cells, k.refunded, r.Shape.Bucket(now-int64(r.Shape.Length))-int64(r.Shape.Live()))
+		last := r.Shape.Bucket(now-int64(r.Shape.Length)) - int64(r.Shape.Live())
+		k.level, after = r.AdvanceTo(k.level, k.cells, k.refunded, last)
 		k.cells = slices.Delete(k.cells, 0, len(k.cells)-len(after))
 		k.refunded.expire(r.Shape, now)
 	case r.BesideLevel(): // when the admitted ones are, which they are taken off
@@ -127,14 +130,4 @@ func (c *cells) at(bucket int64) *int64 {
 		*c = slices.Insert(*c, i, storage.Cell{Bucket: bucket})
 	}
 	return &(*c)[i].Count
-}
-
-// of is a bucket's count.
-func (c cells) of(bucket int64) int64 {
-	for i := len(c) - 1; i >= 0; i-- {
-		if c[i].Bucket == bucket {
-			return c[i].Count
-		}
-	}
-	return 0
 }

@@ -1,32 +1,18 @@
 package memstore
 
-import (
-	"github.com/offpath-io/offpath/pkg/aggregate/storage"
-)
+import "github.com/offpath-io/offpath/pkg/aggregate/storage"
 
-// creditID is whose credit it is, of which rule and window.
-type creditID struct {
-	owner  uint32
-	rule   ruleID
-	window int64
-}
-
-// credit is what is left of it.
+// credit is what is left of a [storage.Credit].
 type credit struct {
 	left, expires int64
 }
 
-func creditIDOf(batch *storage.Batch, c *storage.Credit) creditID {
-	r := &batch.Rules[c.Rule]
-	return creditID{c.Owner, ruleID{r.Name, r.Shape, r.Kind}, c.Window}
-}
-
-// overdrawn returns the fold's credits of which more would be returned than there is.
+// overdrawn returns the batch's credits of which more would be returned than there is.
 func (s *shard) overdrawn(batch *storage.Batch) []storage.Overdrawn {
 	var list []storage.Overdrawn
 	for i := range batch.Credits {
 		c := &batch.Credits[i]
-		left := s.credits[creditIDOf(batch, c)].left
+		left := s.credits[c.ID(batch.Rules)].left
 		if c.Returned > 0 && c.Returned > left+c.Reported {
 			list = append(list, storage.Overdrawn{Credit: i, Left: left})
 		}
@@ -34,14 +20,14 @@ func (s *shard) overdrawn(batch *storage.Batch) []storage.Overdrawn {
 	return list
 }
 
-// addCredits takes in what the fold reports and returns.
+// addCredits takes in what the batch reports and returns.
 func (s *shard) addCredits(batch *storage.Batch) {
 	for i := range batch.Credits {
 		c := &batch.Credits[i]
 		if c.Reported == 0 && c.Returned == 0 {
 			continue
 		}
-		id := creditIDOf(batch, c)
+		id := c.ID(batch.Rules)
 		s.credits[id] = credit{
 			left:    min(s.credits[id].left+c.Reported-c.Returned, storage.MaxCredit),
 			expires: c.Expires(batch.Rules[c.Rule].Shape),

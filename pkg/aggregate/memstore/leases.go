@@ -10,7 +10,7 @@ import (
 
 // leases are the permits of one rule's keys.
 type leases struct {
-	aged[lease]
+	expiring[lease]
 	shape window.Shape
 }
 
@@ -20,7 +20,7 @@ type lease struct {
 	byEpoch map[uint64]*share
 }
 
-// share is what one checker has been granted, and has returned, in all.
+// share is how many permits one checker was granted, and has returned, in all, by bucket.
 type share struct {
 	granted, returned cells
 }
@@ -45,7 +45,7 @@ func (s *shard) lease(batch *storage.LeaseBatch) storage.Leased {
 }
 
 func (s *shard) leasesOf(r *storage.Rule, now int64) *leases {
-	id := ruleID{name: r.Name, shape: r.Shape}
+	id := storage.RuleID{Name: r.Name, Shape: r.Shape}
 	l := s.leases[id]
 	if l == nil {
 		l = &leases{shape: r.Shape}
@@ -55,7 +55,8 @@ func (s *shard) leasesOf(r *storage.Rule, now int64) *leases {
 	return l
 }
 
-// grant takes in what a key's asks return, and grants what there is room for.
+// grant takes back the permits that a key's requests return, and grants those that there is room
+// for.
 func (l *leases) grant(key *storage.LeaseKey, limit, now int64, quiet bool) storage.LeasedKey {
 	k := l.find(key.Text)
 	if k == nil {
@@ -63,44 +64,47 @@ func (l *leases) grant(key *storage.LeaseKey, limit, now int64, quiet bool) stor
 	} else {
 		k.expire(l.shape, now)
 	}
-	done := storage.LeasedKey{Bucket: l.shape.Bucket(now), Grants: make([]storage.Grant, len(key.Requests))}
-	for i := range key.Requests {
-		done.Returned += k.takeBack(&key.Requests[i], l.shape, now)
+	bucket, requests := l.shape.Bucket(now), key.Requests
+	done := storage.LeasedKey{Bucket: bucket, Grants: make([]storage.Grant, len(requests))}
+	for i := range requests {
+		done.Returned += k.takeBack(&requests[i], l.shape, now)
 	}
-	wants := make([]int64, len(key.Requests))
-	for i := range key.Requests {
+	wants := make([]int64, len(requests))
+	for i := range requests {
 		if !quiet {
-			wants[i] = key.Requests[i].Wants(done.Bucket, k.granted(key.Requests[i].Epoch, done.Bucket), limit)
+			wants[i] = requests[i].Wants(bucket, k.granted(requests[i].Epoch, bucket), limit)
 		}
 	}
 	for i, n := range storage.Divide(storage.Room(l.shape, k.held, limit, now), wants) {
 		if n > 0 {
-			k.add(key.Requests[i].Epoch, done.Bucket, n)
-			l.keep(key.Text, k, storage.ExpiryOf(l.shape, done.Bucket))
+			k.add(requests[i].Epoch, bucket, n)
+			l.keep(key.Text, k, storage.ExpiryOf(l.shape, bucket))
 			done.New += n
 		}
 	}
-	for i := range key.Requests {
-		a := &key.Requests[i]
-		done.Grants[i] = storage.Grant{Current: k.granted(a.Epoch, done.Bucket), Requested: k.granted(a.Epoch, a.Bucket)}
+	for i := range requests {
+		r := &requests[i]
+		done.Grants[i] = storage.Grant{
+			Current: k.granted(r.Epoch, bucket), Requested: k.granted(r.Epoch, r.Bucket),
+		}
 	}
 	done.Held = slices.Clone(k.held)
 	return done
 }
 
-// takeBack takes in what an ask returns, and says how many permits that frees.
+// takeBack takes back the permits that a request returns, and returns how many that frees.
 func (k *lease) takeBack(a *storage.LeaseRequest, s window.Shape, now int64) (freed int64) {
 	share := k.byEpoch[a.Epoch]
 	if share == nil {
 		return 0
 	}
 	for _, r := range a.Returns {
-		granted := share.granted.of(r.Bucket)
-		if before := share.returned.of(r.Bucket); !s.Gone(r.Bucket, now) && min(r.Count, granted) > before {
+		granted := storage.CountOf(share.granted, r.Bucket)
+		if before := storage.CountOf(share.returned, r.Bucket); !s.Gone(r.Bucket, now) && min(r.Count, granted) > before {
 			n := min(r.Count, granted) - before
 			*share.returned.at(r.Bucket) += n
 			held := k.held.at(r.Bucket)
-			*held = max(*held-n, 0) // settlements may have given some back that nobody has returned
+			*held = max(*held-n, 0) // settlements may have given back some before
 			freed += n
 		}
 	}
@@ -109,7 +113,7 @@ func (k *lease) takeBack(a *storage.LeaseRequest, s window.Shape, now int64) (fr
 
 func (k *lease) granted(epoch uint64, bucket int64) int64 {
 	if share := k.byEpoch[epoch]; share != nil {
-		return share.granted.of(bucket)
+		return storage.CountOf(share.granted, bucket)
 	}
 	return 0
 }
@@ -124,7 +128,7 @@ func (k *lease) add(epoch uint64, bucket, n int64) {
 	*k.held.at(bucket) += n
 }
 
-// expire drops what has expired, and the checkers of which nothing is left.
+// expire drops expired buckets, and the checkers that have no others.
 func (k *lease) expire(s window.Shape, now int64) {
 	if len(k.held) == 0 || storage.ExpiryOf(s, k.held[0].Bucket) > now { // nothing else is older
 		return
@@ -137,7 +141,7 @@ func (k *lease) expire(s window.Shape, now int64) {
 	})
 }
 
-func (l *leases) clone() *leases { return &leases{l.aged.clone((*lease).clone), l.shape} }
+func (l *leases) clone() *leases { return &leases{l.expiring.clone((*lease).clone), l.shape} }
 
 func (k *lease) clone() *lease {
 	c := &lease{held: slices.Clone(k.held), byEpoch: make(map[uint64]*share, len(k.byEpoch))}

@@ -15,7 +15,7 @@ type Memory struct {
 	states []storage.State
 }
 
-// Merge raises what is kept, and returns it; it never fails.
+// Merge raises the states that are kept, and returns them; it never fails.
 func (m *Memory) Merge(_ context.Context, states []storage.State) ([]storage.State, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -1,6 +1,6 @@
 // Package memstore is a store in the worker's own memory: for the embedded default, for tests, and
 // for simulations. It keeps the contract of storage.Store and has no clock: the worker's is the
-// fleet's time, and what a fold says is now is what expiry goes by.
+// fleet's time, and what a batch says is now is what expiry goes by.
 //
 // It can misbehave on request as a real store does: lose everything, or come back as it once was.
 package memstore
@@ -13,10 +13,10 @@ import (
 	"github.com/offpath-io/offpath/pkg/aggregate/storage"
 )
 
-// Store is the store. Its methods are safe for concurrent use; folds of different shards do not wait
-// for each other. The zero value is an empty store.
+// Store is the store. Its methods are safe for concurrent use; batches of different shards do not
+// wait for each other. The zero value is an empty store.
 type Store struct {
-	mu       sync.RWMutex // held for reading by whoever uses shards
+	mu       sync.RWMutex // held for reading while shards are used
 	recorded int          // shards on record, 0 before the first Join
 	shards   []*shard     // as many as have been used
 }
@@ -43,7 +43,7 @@ func (s *Store) Join(_ context.Context, shards int) (storage.Fleet, error) {
 	return storage.Fleet{Shards: s.recorded}, nil
 }
 
-// Apply adds a fold. It returns no error but for a shard beyond storage.MaxShards.
+// Apply adds a batch. It returns no error but for a shard beyond storage.MaxShards.
 func (s *Store) Apply(_ context.Context, batch *storage.Batch) (storage.Applied, error) {
 	if batch.Shard >= storage.MaxShards {
 		return storage.Applied{}, fmt.Errorf("apply: shard %d", batch.Shard)
@@ -52,7 +52,7 @@ func (s *Store) Apply(_ context.Context, batch *storage.Batch) (storage.Applied,
 	return s.lockShard(batch.Shard).apply(batch), nil
 }
 
-// Lease carries out a lease fold. It returns no error but for a shard beyond storage.MaxShards.
+// Lease carries out a lease batch. It returns no error but for a shard beyond storage.MaxShards.
 func (s *Store) Lease(_ context.Context, batch *storage.LeaseBatch) (storage.Leased, error) {
 	if batch.Shard >= storage.MaxShards {
 		return storage.Leased{}, fmt.Errorf("lease: shard %d", batch.Shard)

@@ -2,7 +2,7 @@ package memstore
 
 import "github.com/offpath-io/offpath/pkg/aggregate/storage"
 
-// numbers are those of so many settlements of one checker, one after the other.
+// numbers names a chunk of the settlements of one checker.
 type numbers struct {
 	epoch, chunk uint64
 }
@@ -10,7 +10,7 @@ type numbers struct {
 // mostHeld is the largest number of permits held in a bucket.
 const mostHeld = int64(1e15)
 
-// spent says which of them have been met.
+// spent says which settlements of a chunk were applied.
 type spent struct {
 	bits    [storage.Chunk / 64]uint64
 	expires int64
@@ -22,7 +22,7 @@ func (p *spent) has(number uint64) bool {
 
 func numbersOf(id storage.Settled) numbers { return numbers{id.Epoch, id.Number / storage.Chunk} }
 
-// areSpent returns the indices of the fold's settlements that are not new.
+// areSpent returns the indices of the batch's settlements that are not new.
 func (s *shard) areSpent(batch *storage.Batch) []int {
 	var indices []int
 	for i, id := range batch.Settled {
@@ -33,14 +33,14 @@ func (s *shard) areSpent(batch *storage.Batch) []int {
 	return indices
 }
 
-// chunks is how many one sender lets the shard remember, until a day after the first.
+// chunks is how many chunks one sender lets the shard remember, until a day after the first.
 type chunks struct {
 	count, expires int64
 }
 
-// countChunks returns how many chunks the senders of the fold's settlements let the shard remember
-// with them, and the indices of those that are too many. A chunk that nobody has added to since the
-// sender's count began is one more.
+// countChunks returns how many chunks the senders of the batch's settlements let the shard
+// remember, these settlements included, and the indices of those for which there is no room. A
+// chunk without a settlement since the sender's count began counts as new.
 func (s *shard) countChunks(batch *storage.Batch) (counted map[uint32]chunks, tooMany []int) {
 	counted = make(map[uint32]chunks)
 	type added struct {
@@ -75,7 +75,7 @@ func (s *shard) countChunks(batch *storage.Batch) (counted map[uint32]chunks, to
 	return counted, tooMany
 }
 
-// spend takes in the fold's settlements, and what they change of the permits that are held.
+// spend takes in the batch's settlements, and what they change of the permits that are held.
 func (s *shard) spend(batch *storage.Batch) {
 	for _, id := range batch.Settled {
 		at := numbersOf(id)

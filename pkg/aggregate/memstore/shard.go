@@ -24,23 +24,17 @@ type shard struct {
 	spent   map[numbers]*spent
 	chunks  map[uint32]chunks // by sender of settlements
 	ledger  map[string]storage.RuleLedger
-	rules   map[ruleID]*counters
-	leases  map[ruleID]*leases
+	rules   map[storage.RuleID]*counters
+	leases  map[storage.RuleID]*leases
 	lost    int64 // when a generation last began because data had been lost, 0 for never
 	loss    storage.Loss
 	swept   int64 // the fleet's time
-	credits map[creditID]credit
+	credits map[storage.CreditID]credit
 }
 
 type mark struct {
 	sequence uint64
 	expires  int64
-}
-
-type ruleID struct {
-	name  string
-	shape window.Shape
-	kind  storage.Kind
 }
 
 func newShard() *shard {
@@ -49,9 +43,9 @@ func newShard() *shard {
 		spent:   make(map[numbers]*spent),
 		chunks:  make(map[uint32]chunks),
 		ledger:  make(map[string]storage.RuleLedger),
-		rules:   make(map[ruleID]*counters),
-		leases:  make(map[ruleID]*leases),
-		credits: make(map[creditID]credit),
+		rules:   make(map[storage.RuleID]*counters),
+		leases:  make(map[storage.RuleID]*leases),
+		credits: make(map[storage.CreditID]credit),
 	}
 }
 
@@ -61,7 +55,9 @@ func (s *shard) apply(batch *storage.Batch) storage.Applied {
 	repeated, spent, overdrawn := s.repeated(batch), s.areSpent(batch), s.overdrawn(batch)
 	chunks, tooMany := s.countChunks(batch)
 	if len(repeated)+len(spent)+len(overdrawn)+len(tooMany) > 0 {
-		return storage.Applied{Repeated: repeated, Spent: spent, SettledOverflow: tooMany, Overdrawn: overdrawn}
+		return storage.Applied{
+			Repeated: repeated, Spent: spent, SettledOverflow: tooMany, Overdrawn: overdrawn,
+		}
 	}
 	maps.Copy(s.chunks, chunks)
 	s.advance(batch.Seen, batch.Now)
@@ -94,7 +90,7 @@ func (s *shard) apply(batch *storage.Batch) storage.Applied {
 	return storage.Applied{State: s.state, Loss: s.loss, Totals: totals, Levels: levels}
 }
 
-// levelsFor makes room for the levels of the fold's keys, if there are any.
+// levelsFor makes room for the levels of the batch's keys, if there are any.
 func levelsFor(batch *storage.Batch) []window.Level {
 	if slices.ContainsFunc(batch.Rules, func(r storage.Rule) bool { return r.Drains() }) {
 		return make([]window.Level, len(batch.Keys))
@@ -102,7 +98,7 @@ func levelsFor(batch *storage.Batch) []window.Level {
 	return nil
 }
 
-// repeated returns the indices of the fold's marks that are not new.
+// repeated returns the indices of the batch's marks that are not new.
 func (s *shard) repeated(batch *storage.Batch) []int {
 	var repeated []int
 	for i, m := range batch.Marks {
@@ -113,21 +109,21 @@ func (s *shard) repeated(batch *storage.Batch) []int {
 	return repeated
 }
 
-// advance starts a new generation if the shard has none or is behind what others have seen.
+// advance starts a new generation if the shard has none, or is behind a state that was seen before.
 func (s *shard) advance(seen storage.State, now int64) {
 	if s.state.Generation != 0 && !s.state.Less(seen) {
 		return
 	}
-	if seen.Generation > 0 { // somebody remembers what this shard does not
+	if seen.Generation > 0 { // the shard has lost data
 		s.lost, s.loss = now, storage.Loss{Remembered: seen, Found: s.state}
 	}
 	s.state = storage.State{Generation: max(uint64(max(now/1000, 1)), seen.Generation+1)}
 }
 
 func (s *shard) rule(r *storage.Rule, now int64) *counters {
-	id := ruleID{r.Name, r.Shape, r.Kind}
+	id := r.ID()
 	if r.BesideLevel() {
-		id.kind = storage.Admitted
+		id.Kind = storage.Admitted
 	}
 	c := s.rules[id]
 	if c == nil {
@@ -140,11 +136,7 @@ func (s *shard) rule(r *storage.Rule, now int64) *counters {
 
 func (s *shard) record(rule string, t storage.Tally) {
 	l := s.ledger[rule]
-	l.Counted = storage.Sum(l.Counted, t.Counted)
-	l.Late = storage.Sum(l.Late, t.Late)
-	l.Refused = storage.Sum(l.Refused, t.Refused)
-	l.Refunded = storage.Sum(l.Refunded, t.Refunded)
-	l.Settled = storage.Sum(l.Settled, t.Settled)
+	l.Add(t)
 	if l != (storage.RuleLedger{}) {
 		s.ledger[rule] = l
 	}
@@ -155,16 +147,15 @@ func (s *shard) addLedger(sum storage.Ledger) {
 	defer s.mu.Unlock()
 	for rule, l := range s.ledger {
 		all := sum[rule]
-		all.Counted = storage.Sum(all.Counted, l.Counted)
-		all.Late = storage.Sum(all.Late, l.Late)
-		all.Refused = storage.Sum(all.Refused, l.Refused)
-		all.Refunded = storage.Sum(all.Refunded, l.Refunded)
-		all.Settled = storage.Sum(all.Settled, l.Settled)
+		all.Add(storage.Tally{
+			Counted: l.Counted, Late: l.Late, Refused: l.Refused,
+			Refunded: l.Refunded, Settled: l.Settled,
+		})
 		sum[rule] = all
 	}
 }
 
-// sweep drops expired marks, and rules that nobody uses any more.
+// sweep drops expired marks, and rules that are no longer used.
 func (s *shard) sweep(now int64) {
 	if now-s.swept < sweepEvery {
 		return
@@ -173,12 +164,12 @@ func (s *shard) sweep(now int64) {
 	maps.DeleteFunc(s.marks, func(_ uint64, m mark) bool { return now >= m.expires })
 	maps.DeleteFunc(s.spent, func(_ numbers, p *spent) bool { return now >= p.expires })
 	maps.DeleteFunc(s.chunks, func(_ uint32, c chunks) bool { return now >= c.expires })
-	maps.DeleteFunc(s.credits, func(_ creditID, c credit) bool { return now >= c.expires })
-	maps.DeleteFunc(s.rules, func(_ ruleID, c *counters) bool {
+	maps.DeleteFunc(s.credits, func(_ storage.CreditID, c credit) bool { return now >= c.expires })
+	maps.DeleteFunc(s.rules, func(_ storage.RuleID, c *counters) bool {
 		c.rotate(now)
 		return c.expired(now)
 	})
-	maps.DeleteFunc(s.leases, func(_ ruleID, l *leases) bool {
+	maps.DeleteFunc(s.leases, func(_ storage.RuleID, l *leases) bool {
 		l.rotate(now)
 		return l.expired(now)
 	})

@@ -24,7 +24,7 @@ func Name(namespace string) string { return namespace + "-states" }
 // key is the only one of a bucket.
 const key = "shards"
 
-// value is what is kept under it: of each shard, by number, generation and version.
+// value is kept under it: for each shard, by number, generation and version.
 type value struct {
 	Shards [][2]uint64 `json:"shards"`
 }
@@ -52,7 +52,7 @@ func New(conn *nats.Conn, namespace string) (*Bucket, error) {
 // the one that it was.
 const mostTries = 5
 
-// Merge is that of [aggregate.Memory]. It writes only if a state is later than what is kept.
+// Merge is that of [aggregate.Memory]. It writes only if a state is later than the one kept.
 func (b *Bucket) Merge(ctx context.Context, states []storage.State) (kept []storage.State, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -94,7 +94,7 @@ func (b *Bucket) merge(ctx context.Context, states []storage.State) ([]storage.S
 	return kept, err
 }
 
-// isWithin says whether none of the states is later than what is there.
+// isWithin says whether none of the states is later than the one kept.
 func isWithin(states, there []storage.State) bool {
 	for i, s := range states {
 		if i >= len(there) || there[i].Less(s) {
@@ -117,7 +117,8 @@ func (b *Bucket) openLocked(ctx context.Context) (err error) {
 	return err
 }
 
-// read returns what is kept; revision is 0 if nothing is. What cannot be read is written over.
+// read returns the states kept; revision is 0 if there are none. An unreadable value is
+// overwritten.
 func (b *Bucket) read(ctx context.Context) (states []storage.State, revision uint64, err error) {
 	entry, err := b.kv.Get(ctx, key)
 	switch {
@@ -145,12 +146,12 @@ func encode(states []storage.State) ([]byte, error) {
 	return json.Marshal(v)
 }
 
-// outrun says whether a write failed since somebody else was quicker.
+// outrun says whether a write failed because another writer was quicker.
 func outrun(err error) bool {
 	return errors.Is(err, jetstream.ErrKeyExists) || errors.Is(err, jetstream.ErrKeyRevisionMismatch)
 }
 
-// wrap says what was tried, and whether it is of any use to try again soon.
+// wrap names the attempt, and says whether another one soon can succeed.
 func (b *Bucket) wrap(err error) error {
 	refused, isAPI := errors.AsType[*jetstream.APIError](err)
 	if errors.Is(err, nats.ErrNoResponders) || errors.Is(err, jetstream.ErrJetStreamNotEnabled) ||

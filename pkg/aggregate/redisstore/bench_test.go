@@ -107,7 +107,7 @@ func (c *crowd) check(i int, left *atomic.Int64, h func(events.Kind, []byte, fun
 // Tried, in ns of Redis' CPU time per key with two buckets of 1 M keys, several runs side by side
 // on a noisy machine:
 //
-//	the previous bucket read in every fold      2440 to 2950    remembered instead (recall): 1560 to 1900
+//	the previous bucket read in every batch      2440 to 2950    remembered instead (recall): 1560 to 1900
 //	2^12 groups, searched for longer            3040 to 3290    2^14 groups: 2210 to 2700 (without recall)
 //	counts passed as numbers                    1540 to 1960    as texts: 1400 to 1980, no difference
 //	a look at each field of a key's 60 buckets  21.8 µs         the reply of HGETALL as it is: 14.6 µs

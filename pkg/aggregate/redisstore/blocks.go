@@ -29,7 +29,7 @@ func (c *call) isOne(rule int) bool {
 	return c.batch.Rules[rule].Shape.Buckets == 1 && !c.batch.Rules[rule].BesideLevel() && len(c.byRule[rule]) > 0
 }
 
-// makeBlocks makes a block of each rule of one bucket that has keys in the fold.
+// makeBlocks makes a block of each rule of one bucket that has keys in the batch.
 func (c *call) makeBlocks() {
 	c.blocks, c.hashes, c.numbers = c.blocks[:0], c.hashes[:0], c.numbers[:0]
 	c.hashes = slices.Grow(c.hashes, len(c.batch.Keys)) // so that the blocks' slices stay where they are
@@ -57,7 +57,7 @@ func (bl *block) columns() int { return int(bl.current-bl.first) + 1 }
 // watches reports whether there is a previous bucket to remember.
 func (bl *block) watches() bool { return bl.first < bl.current }
 
-// lookBack fills in what is remembered of the previous bucket.
+// lookBack fills in the totals that are remembered of the previous bucket.
 func (c *call) lookBack(bl *block) {
 	from := len(c.hashes)
 	for _, key := range bl.keys {
@@ -128,7 +128,7 @@ func (c *call) packColumn(b []byte, bl *block, bucket int64) []byte {
 	return b
 }
 
-// packWatch packs what keeps the count of late folds.
+// packWatch packs what keeps the count of late batches.
 func (c *call) packWatch(b []byte, bl *block) []byte {
 	if !bl.watches() {
 		return packBool(b, false)
@@ -240,8 +240,8 @@ func (c *call) readBlocks(u *unpacker, applied *storage.Applied) (stale bool) {
 	return stale
 }
 
-// remember keeps the totals of the previous bucket for other folds; remembered are those that came
-// from there.
+// remember keeps the totals of the previous bucket for other batches; remembered are those that
+// came from there.
 func (c *call) remember(bl *block, remembered []int64, after lateness) {
 	if len(c.batch.Marks) == 0 {
 		return // a batch that only reads does not tell the store that this bucket is the previous one

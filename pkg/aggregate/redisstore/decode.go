@@ -6,7 +6,7 @@ import (
 	"github.com/offpath-io/offpath/pkg/aggregate/storage"
 )
 
-// read makes sense of the script's reply to the call. stale is true if some totals were remembered
+// read decodes the script's reply to the call. stale is true if some totals were remembered
 // and may be out of date.
 func (c *call) read(reply string) (applied storage.Applied, stale bool, err error) {
 	u := unpacker{rest: reply}
@@ -33,7 +33,7 @@ func readLoss(u *unpacker) storage.Loss {
 	return storage.Loss{Remembered: state(), Found: state()}
 }
 
-// onlyReading is a fold that asks for the same totals, and adds nothing.
+// onlyReading is a batch that asks for the same totals, and adds nothing.
 func onlyReading(f *storage.Batch) *storage.Batch {
 	r := &storage.Batch{Shard: f.Shard, Now: f.Now, Seen: f.Seen, Rules: f.Rules, Ledger: make([]storage.Tally, len(f.Rules))}
 	for _, key := range f.Keys {

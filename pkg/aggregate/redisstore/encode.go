@@ -13,10 +13,10 @@ const markLife = 24 * time.Hour
 // call is one call of the apply script: its keys and arguments in the making, and what is needed to
 // understand the reply. It keeps its memory for the next call. One goroutine uses it at a time.
 type call struct {
-	recall *recall
-	news   *news
-	groups uint32
-	batch  *storage.Batch
+	recall  *recall
+	newKeys *newKeys
+	groups  uint32
+	batch   *storage.Batch
 	frame
 
 	rules   []string  // by rule of the batch, what stands for it in names
@@ -28,7 +28,7 @@ type call struct {
 	numbers []int64   // the same
 }
 
-// build lays out the fold as the script's KEYS and ARGV.
+// build lays out the batch as the script's KEYS and ARGV.
 func (c *call) build(namespace string, batch *storage.Batch) {
 	c.batch = batch
 	c.begin(namespace, batch.Shard)
@@ -62,7 +62,7 @@ func (c *call) build(namespace string, batch *storage.Batch) {
 	c.finish()
 }
 
-// sortKeys lists the fold's keys by rule, and finds what stands for rules and keys in the store.
+// sortKeys lists the batch's keys by rule, and finds what stands for rules and keys in the store.
 func (c *call) sortKeys() {
 	c.rules = c.rules[:0]
 	for i := range c.batch.Rules {
@@ -114,7 +114,7 @@ func packOutcome(b []byte, rule, outcome string, n int64) []byte {
 	return packDigits(packText(b, rule+"\x00"+outcome), n)
 }
 
-// live is the range of a rule's buckets that are live at the fold's time.
+// live is the range of a rule's buckets that are live at the batch's time.
 func (c *call) live(rule int) (first, current int64) {
 	s := c.batch.Rules[rule].Shape
 	current = s.Bucket(c.batch.Now)

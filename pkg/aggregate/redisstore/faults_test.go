@@ -41,7 +41,7 @@ func TestErrorsDoNotShowThePassword(t *testing.T) {
 }
 
 // A Redis that hangs carries out what it has when it goes on, though the worker has given up long
-// ago: a fold that is sent again is a repeat, and who asks again for permits is told of them.
+// ago: a batch that is sent again is a repeat, and who asks again for permits is told of them.
 func TestRedisHangs(t *testing.T) {
 	s, _ := newStore(t, 1)
 	now := time.Now().UnixNano()
@@ -51,7 +51,8 @@ func TestRedisHangs(t *testing.T) {
 	joinAgain(t, impatient, 1)
 	t.Cleanup(func() { _ = server.Resume() })
 	repeated, granted := false, false
-	// Where this process stands still, it may give up before it has sent anything: then the next try.
+	// Where this process stands still, it may give up before it has sent anything: then the next
+	// try.
 	for n := int64(2); n <= 10 && !(repeated && granted); n++ {
 		if err := server.Pause(); err != nil {
 			t.Fatal(err)
@@ -79,8 +80,8 @@ func TestRedisHangs(t *testing.T) {
 	}
 }
 
-// A Redis that has no room refuses a fold as a whole, and one that has room again carries it out. A
-// lease fold that changes nothing needs none.
+// A Redis that has no room refuses a batch as a whole, and one that has room again carries it out.
+// A lease batch that changes nothing needs none.
 func TestRedisIsOutOfMemory(t *testing.T) {
 	s, admin := newStore(t, 1)
 	now := time.Now().UnixNano()
@@ -147,7 +148,7 @@ func TestRedisComesBackEmpty(t *testing.T) {
 	if after.Lost < permits.Now || after.Keys[0].New != 0 || after.State.Generation <= permits.State.Generation {
 		t.Errorf("%+v after %+v", after, permits)
 	}
-	// A counter's fold keeps it in mind, and so does the next.
+	// A counter's batch keeps it in mind, and so does the next.
 	counted := oneHit(0, 1)
 	counted.Seen = after.State
 	ask.Seen = mustApply(t, s, counted).State

@@ -2,8 +2,8 @@ package redisstore
 
 import "slices"
 
-// frame is what all calls of a script have in common: the names of its keys, and one argument that is
-// packed. It keeps its memory for the next call. One goroutine uses it at a time.
+// frame is what all calls of a script have in common: the names of its keys, and one argument that
+// is packed. It keeps its memory for the next call. One goroutine uses it at a time.
 type frame struct {
 	pre   string   // what the names of all the shard's keys begin with
 	names []byte   // the names of all keys, one after the other
@@ -29,7 +29,7 @@ func (f *frame) name(parts ...string) {
 	f.ends = append(f.ends, len(f.names))
 }
 
-// finish makes the script's arguments of what has been packed.
+// finish makes the script's arguments from the packed body.
 func (f *frame) finish() {
 	all, from := string(f.names), 0
 	f.keys = f.keys[:0]

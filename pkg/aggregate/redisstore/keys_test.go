@@ -13,7 +13,7 @@ import (
 	"github.com/offpath-io/offpath/pkg/window"
 )
 
-// foldOf is a fold of n keys for each shape, with one hit now and some before and after.
+// foldOf is a batch of n keys for each shape, with one hit now and some before and after.
 func foldOf(now int64, sequence uint64, n int, shapes ...window.Shape) *storage.Batch {
 	f := &storage.Batch{Shard: 7, Now: now, Marks: []storage.Mark{{Epoch: 0xabc, Sequence: sequence}}}
 	for i, shape := range shapes {
@@ -33,7 +33,7 @@ func foldOf(now int64, sequence uint64, n int, shapes ...window.Shape) *storage.
 	return f
 }
 
-// leaseFoldOf is a lease fold of n keys for each shape, for each of which two checkers ask.
+// leaseFoldOf is a lease batch of n keys for each shape, for each of which two checkers ask.
 func leaseFoldOf(now int64, n int, shapes ...window.Shape) *storage.LeaseBatch {
 	f := &storage.LeaseBatch{Shard: 7, Now: now}
 	for i, shape := range shapes {
@@ -58,7 +58,7 @@ func TestKeysAreDeclared(t *testing.T) {
 	now := time.Now().UnixNano()
 	t.Run("counts", func(t *testing.T) {
 		batch := foldOf(now, 1, 200, hourly, whole, minute, tokens, drop)
-		c := &call{recall: amnesia, news: &s.news, groups: s.groups.Load()}
+		c := &call{recall: amnesia, newKeys: &s.newKeys, groups: s.groups.Load()}
 		c.build(namespace, batch)
 		mustApply(t, s, batch)
 		if made := wantDeclared(t, admin, c.keys); made < 400 {
@@ -68,7 +68,7 @@ func TestKeysAreDeclared(t *testing.T) {
 	empty(t)
 	t.Run("leases", func(t *testing.T) {
 		batch := leaseFoldOf(now, 100, hourly, whole, minute)
-		c := leaseCall{news: &s.news}
+		c := leaseCall{newKeys: &s.newKeys}
 		c.build(namespace, batch)
 		mustLease(t, s, batch)
 		if made, want := wantDeclared(t, admin, c.keys), 1+3+300*3; made != want || len(c.keys) != want {

@@ -11,9 +11,9 @@ import (
 )
 
 // groupsOf is into how many hashes the keys of one rule and bucket are spread in each of so many
-// shards: 2^14 in one shard, and no more than four times as many in all. Redis keeps a hash packed up
-// to 512 keys (hash-max-listpack-entries), so this does for 8 M keys of a rule in one shard, and 30 M
-// in several; beyond, counting goes on in hash tables of four times the size.
+// shards: 2^14 in one shard, and no more than four times as many in all. Redis keeps a hash packed
+// up to 512 keys (hash-max-listpack-entries), so this does for 8 M keys of a rule in one shard, and
+// 30 M in several; beyond, counting goes on in hash tables of four times the size.
 //
 // At 1 M keys in one shard, with two buckets live, per key:
 //
@@ -30,15 +30,15 @@ func groupsOf(shards int) uint32 {
 	return groups
 }
 
-// maxField is the longest key text that is a hash's field as it is. A longer one would turn the whole
-// hash from a listpack into a hash table (hash-max-listpack-value), so its SHA-256, cut to 16 bytes,
-// stands in for it, in hashes of their own.
+// maxField is the longest key text that is a hash's field as it is. A longer one would turn the
+// whole hash from a listpack into a hash table (hash-max-listpack-value), so its SHA-256, cut to 16
+// bytes, stands in for it, in hashes of their own.
 const maxField = 64
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// groupOf is the group of a key's field. CRC-32C spreads keys that differ in a few digits evenly, takes
-// a few ns, and is another function than the one that chose the shard.
+// groupOf is the group of a key's field. CRC-32C spreads keys that differ in a few digits evenly,
+// takes a few ns, and is another function than the one that chose the shard.
 func groupOf(field string, groups uint32) uint32 {
 	return crc32.Checksum([]byte(field), castagnoli) & (groups - 1)
 }
@@ -52,8 +52,8 @@ func fieldOf(text string) (field string, long bool) {
 	return string(sum[:16]), true
 }
 
-// ruleName stands for a rule's identity, its name and shape, in names of keys: 11 characters instead
-// of up to 150.
+// ruleName stands for a rule's identity, its name and shape, in names of keys: 11 characters
+// instead of up to 150.
 func ruleName(r *storage.Rule) string {
 	h := sha256.New()
 	var shape [17]byte
@@ -72,8 +72,8 @@ func ruleName(r *storage.Rule) string {
 	return base64.RawURLEncoding.EncodeToString(h.Sum(nil)[:8])
 }
 
-// prefix begins the names of all keys of a shard: the braces make a hash tag, which keeps them on one
-// node of a cluster.
+// prefix begins the names of all keys of a shard: the braces make a hash tag, which keeps them on
+// one node of a cluster.
 func prefix(namespace string, shard uint32) string {
 	return namespace + ":{" + strconv.FormatUint(uint64(shard), 10) + "}:"
 }

@@ -9,24 +9,25 @@ import (
 	"github.com/offpath-io/offpath/pkg/aggregate/storage"
 )
 
-// Lease carries out a lease fold in one call of the script. Permits are of the buckets that the shard's
-// node is in by its own clock, if that is behind the fleet's: in a Cluster, the clocks of the nodes should
-// differ by much less than a bucket, or checkers get permits that are over for them.
+// Lease carries out a lease batch in one call of the script. Permits are of the buckets that the
+// shard's node is in by its own clock, if that is behind the fleet's: in a Cluster, the clocks of
+// the nodes should differ by much less than a bucket, or checkers get permits that are over for
+// them.
 func (s *Store) Lease(ctx context.Context, batch *storage.LeaseBatch) (storage.Leased, error) {
 	c, _ := s.leases.Get().(*leaseCall)
 	if c == nil {
 		c = new(leaseCall)
 	}
 	defer s.leases.Put(c)
-	c.news = &s.news
+	c.newKeys = &s.newKeys
 	c.build(s.namespace, batch)
 	reply, err := s.eval(ctx, &c.frame, leaseScript, leaseSource)
 	if err != nil {
-		return storage.Leased{}, fmt.Errorf("lease: %w", ofFold(err))
+		return storage.Leased{}, fmt.Errorf("lease: %w", asBatchError(err))
 	}
 	leased, err := c.readLeased(reply, batch)
 	if err != nil {
-		return storage.Leased{}, fmt.Errorf("lease: %w", ofFold(err))
+		return storage.Leased{}, fmt.Errorf("lease: %w", asBatchError(err))
 	}
 	return leased, nil
 }
@@ -34,11 +35,11 @@ func (s *Store) Lease(ctx context.Context, batch *storage.LeaseBatch) (storage.L
 // leaseCall is one call of the lease script, in the making. One goroutine uses it at a time.
 type leaseCall struct {
 	frame
-	news  *news
-	rules []string // by rule of the batch, what stands for it in names
+	newKeys *newKeys
+	rules   []string // by rule of the batch, what stands for it in names
 }
 
-// build lays out the fold as the script's KEYS and ARGV.
+// build lays out the batch as the script's KEYS and ARGV.
 func (c *leaseCall) build(namespace string, batch *storage.LeaseBatch) {
 	c.begin(namespace, batch.Shard)
 	c.name("meta")
@@ -67,13 +68,13 @@ func (c *leaseCall) packRules(b []byte, batch *storage.LeaseBatch) []byte {
 		b = packInt(b, int64(r.Shape.Buckets))
 		b = packBool(b, r.Shape.Fixed)
 		b = packInt(b, r.Limit)
-		b = packInt(b, c.news.most(c.watched(batch, i)))
+		b = packInt(b, c.newKeys.most(c.watched(batch, i)))
 		b = packInt(b, (slice+2)*r.Shape.Length.Milliseconds())
 	}
 	return b
 }
 
-// watched tells the new keys of which permits are held from those with counts.
+// watched keeps new keys with permits apart from new keys with counts.
 func (c *leaseCall) watched(batch *storage.LeaseBatch, rule int) watched {
 	return watched{batch.Shard, "h:" + c.rules[rule]}
 }
@@ -97,7 +98,7 @@ func (c *leaseCall) packKey(b []byte, key *storage.LeaseKey) []byte {
 	return b
 }
 
-// readLeased makes sense of the script's reply to a fold.
+// readLeased decodes the script's reply to a batch.
 func (c *leaseCall) readLeased(reply string, batch *storage.LeaseBatch) (storage.Leased, error) {
 	u := unpacker{rest: reply}
 	u.list()
@@ -122,7 +123,7 @@ func (c *leaseCall) readLeased(reply string, batch *storage.LeaseBatch) (storage
 	}
 	for i := range batch.Rules {
 		length := int64(batch.Rules[i].Shape.Length)
-		c.news.note(c.watched(batch, i), batch.Now, (batch.Now/length+1)*length, length, u.count())
+		c.newKeys.note(c.watched(batch, i), batch.Now, (batch.Now/length+1)*length, length, u.count())
 		if keys := u.count(); keys > 0 {
 			leased.Overflow = append(leased.Overflow, storage.Overflow{Rule: i, Keys: keys})
 		}

@@ -10,7 +10,8 @@ import (
 	"github.com/offpath-io/offpath/pkg/window"
 )
 
-// isMany says whether a rule is of those whose keys have a hash each: of several buckets, or with a level.
+// isMany says whether a rule is of those whose keys have a hash each: of several buckets, or with a
+// level.
 func (c *call) isMany(rule int) bool {
 	return !c.isOne(rule) && len(c.byRule[rule]) > 0
 }
@@ -46,7 +47,8 @@ func (c *call) packMany(b []byte) []byte {
 	return b
 }
 
-// packDrain packs what the script must know of a rule that drains; true if it is refunds of such a rule.
+// packDrain packs what the script must know of a rule that drains; true if it is refunds of such a
+// rule.
 func (c *call) packDrain(b []byte, rule int) []byte {
 	r := &c.batch.Rules[rule]
 	if !r.Drains() {
@@ -68,14 +70,15 @@ func (c *call) firstKept(rule int) int64 {
 	return s.Bucket(c.batch.Now-int64(s.Length)) - int64(s.Live()) + 1
 }
 
-// mostBuckets is how many buckets a key may have before those that have expired are deleted: as many
-// as are kept, and a few, so that it happens now and then instead of in every fold.
+// mostBuckets is how many buckets a key may have before those that have expired are deleted: as
+// many as are kept, and a few, so that it happens now and then instead of in every batch.
 func mostBuckets(s window.Shape) int {
 	kept := s.Live() + s.Buckets
 	return kept + kept/4 + 2
 }
 
-// mostFields is how many fields a key's hash may have before that: two for a bucket if refunds are beside the hits.
+// mostFields is how many fields a key's hash may have before that: two for a bucket if refunds are
+// beside the hits.
 func (c *call) mostFields(rule int) int64 {
 	r := &c.batch.Rules[rule]
 	most := mostBuckets(r.Shape)
@@ -143,7 +146,8 @@ func (c *call) readMany(u *unpacker, applied *storage.Applied) {
 	}
 }
 
-// The fields of a key's hash that are no bucket: the level at the end of a bucket, in whole hits and parts.
+// The fields of a key's hash that are no bucket: the level at the end of a bucket, in whole hits
+// and parts.
 const (
 	fieldAt    = "at"
 	fieldHits  = "hits"
@@ -152,7 +156,7 @@ const (
 	fieldRefunded = "r"
 )
 
-// hash is what is kept of one key.
+// hash is the stored hash of one key.
 type hash struct {
 	cells    []storage.Cell
 	refunded []storage.Cell // of what drains

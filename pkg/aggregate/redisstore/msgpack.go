@@ -160,8 +160,8 @@ func (u *unpacker) text() string {
 	return u.next(int(kind & 0x1f))
 }
 
-// clamp makes an integer of a number that was one before a script had it: a float is what becomes of
-// one too large.
+// clamp makes an integer of a number that was one before a script had it: a float is what becomes
+// of one too large.
 func clamp(f float64) int64 {
 	if f >= math.MaxInt64 {
 		return math.MaxInt64

@@ -33,7 +33,7 @@ func TestUnpackNumbers(t *testing.T) {
 	}
 }
 
-// FuzzReply reads arbitrary bytes as the reply to a fold: an error or a result, never a panic, and
+// FuzzReply reads arbitrary bytes as the reply to a batch: an error or a result, never a panic, and
 // no more memory than the reply has.
 func FuzzReply(f *testing.F) {
 	now := int64(1_800_000_000_000_000_000)
@@ -57,7 +57,7 @@ func FuzzReply(f *testing.F) {
 	f.Add("\x99\x01\x01\x00\x00\x00\x00\x00\x90\x98\xa2at\xa12\xa4hits\xa13\xa5parts\xa11\xa13\xa14")
 	f.Add("\x98\x01\x01\x00\x00\x00\x00\x00\xdd\xff\xff\xff\xff")
 	f.Fuzz(func(t *testing.T, reply string) {
-		c := &call{recall: newRecall(8), news: new(news), groups: 4}
+		c := &call{recall: newRecall(8), newKeys: new(newKeys), groups: 4}
 		c.build("test", batch)
 		if applied, _, err := c.read(reply); err == nil && len(applied.Repeated) == 0 && (len(applied.Totals) != 3 || len(applied.Levels) != 3) {
 			t.Errorf("%q: %v", reply, applied)

@@ -20,22 +20,23 @@ import (
 // Options say where the store is. URL is needed; the zero value of everything else is its default.
 type Options struct {
 	// URL is redis://[user[:password]@]host[:port][/database], or rediss:// for TLS. Several, or
-	// further addresses as host:port, separated by commas, are nodes of a Cluster; with ?master_name=
-	// they are Sentinels.
+	// further addresses as host:port, separated by commas, are nodes of a Cluster; with
+	// ?master_name= they are Sentinels.
 	URL string
 	// Namespace begins the names of all keys, so that fleets can share a Redis; default "offpath".
 	Namespace string
 	// TLS is how to check the server of a rediss:// URL; default: by its host name and the system's
 	// certificates.
 	TLS *tls.Config
-	// NewTLS, if it is set, is asked for that whenever a connection is made: authorities and certificates may change. It beats
-	// TLS; what it returns is not changed; it is called by several goroutines.
+	// NewTLS, if it is set, is asked for that whenever a connection is made: authorities and
+	// certificates may change. It beats TLS; what it returns is not changed; it is called by
+	// several goroutines.
 	NewTLS func() *tls.Config
-	// Credentials, if it is set, is asked for the user ("" for Redis' default one) and the password whenever a connection is
-	// made. It beats those of the URL; it is called by several goroutines.
+	// Credentials, if it is set, is asked for the user ("" for Redis' default one) and the password
+	// whenever a connection is made. It beats those of the URL; it is called by several goroutines.
 	Credentials func() (user, password string)
 	// Recall is how many totals of previous buckets are remembered, so as not to read them in every
-	// fold, at 16 bytes each; default 2 M, which does for 1 M keys. Negative: none.
+	// batch, at 16 bytes each; default 2 M, which does for 1 M keys. Negative: none.
 	Recall int
 	// NewKeys is how many keys of one rule may be new in a shard within one of its windows; default
 	// 1 M. Hits of others are in no count. While a server has less than a tenth of its memory left,
@@ -43,7 +44,7 @@ type Options struct {
 	NewKeys int
 }
 
-// Times that a server may take. They are short because a fold that fails is sent again anyway, and
+// Times that a server may take. They are short because a batch that fails is sent again anyway, and
 // meanwhile holds up its shard.
 const (
 	dialTimeout  = time.Second
@@ -78,7 +79,7 @@ func Open(o Options) (*Store, error) {
 	}
 	return &Store{
 		client: redis.NewUniversalClient(where), namespace: o.Namespace, recall: newRecall(o.Recall),
-		news: news{each: int64(o.NewKeys), spare: 1},
+		newKeys: newKeys{each: int64(o.NewKeys), spare: 1},
 	}, nil
 }
 
@@ -145,9 +146,9 @@ func dialer(config func() *tls.Config) func(ctx context.Context, network, addr s
 	}
 }
 
-// frankConn is a connection that says why the server has ended it. In TLS 1.3 a client has done its part of the handshake before the
-// server has looked at its certificate: a refusal comes with the first read, but who writes once the server has closed hears only of
-// a reset.
+// frankConn is a connection that says why the server has ended it. In TLS 1.3 a client has done its
+// part of the handshake before the server has looked at its certificate: a refusal comes with the
+// first read, but who writes once the server has closed hears only of a reset.
 type frankConn struct{ *tls.Conn }
 
 // Write adds the server's reason to the error, if it gave one.
@@ -164,8 +165,8 @@ func (c *frankConn) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// None of these errors quotes what it is about: a password with a special character in it can turn up
-// in any part of a URL.
+// None of these errors quotes what it is about: a password with a special character in it can turn
+// up in any part of a URL.
 var (
 	errURL = errors.New("not a URL such as redis://user:password@host:6379/0, or several, separated by commas " +
 		"(in a user's name or password, write '@', ':', '/', ',' and '%' as %40, %3A, %2F, %2C and %25)")

@@ -5,13 +5,14 @@ import (
 	"sync"
 )
 
-// recall remembers totals of buckets that are over, so that folds need not read them again: with it,
-// a key that is reported several times in a bucket costs Redis one addition each time, and its
-// previous bucket one look-up in all.
+// recall remembers totals of buckets that are over, so that batches need not read them again: with
+// it, a key that is reported several times in a bucket costs Redis one addition each time, and its
+// previous bucket one lookup in all.
 //
-// It is exact, because the store keeps count, for each rule and shard, of the folds that add to a
-// bucket after another fold has met a later one. What was remembered at one count is believed at no
-// other; and if the reply to a fold shows that the count had moved, its keys are read again without it.
+// It is exact, because the store keeps count, for each rule and shard, of the batches that add to a
+// bucket after another batch has named a later one. A total remembered at one count is used at no
+// other; and if the reply to a batch shows that the count had moved, its keys are read again
+// without it.
 //
 // It is of fixed size and forgets the oldest: sets of four entries, one cache line each.
 type recall struct {
@@ -29,14 +30,14 @@ type watched struct {
 	rule  string
 }
 
-// lateness is the last known count of late folds, in a generation.
+// lateness is the last known count of late batches, in a generation.
 type lateness struct {
 	generation uint64
-	folds      int64
+	batches    int64
 }
 
-// remembered is a total. Its tag stands for the key, rule, shard and bucket, and for the lateness at
-// which it was read; that two of them are the same by chance happens once in 2^64 look-ups.
+// remembered is a total. Its tag stands for the key, rule, shard and bucket, and for the lateness
+// at which it was read; that two of them are the same by chance happens once in 2^64 lookups.
 type remembered struct {
 	tag   uint64
 	total int64

@@ -16,13 +16,13 @@ func TestPreviousBucketsAreReadOnce(t *testing.T) {
 	mustJoin(t, other, 8)
 	now := time.Now().UnixNano()
 	sequence := uint64(0)
-	// fold adds one hit to the key in the bucket that is age old, and asks for its totals.
+	// batch adds one hit to the key in the bucket that is age old, and asks for its totals.
 	batch := func(age int64) *storage.Batch {
 		sequence++
 		return hitAt(now, 7, sequence, age)
 	}
 	reads := func(s *Store, f *storage.Batch) int { // hashes of counts that it takes
-		c := &call{recall: s.recall, news: &s.news, groups: s.groups.Load()}
+		c := &call{recall: s.recall, newKeys: &s.newKeys, groups: s.groups.Load()}
 		c.build(s.namespace, f)
 		n := 0
 		for _, key := range c.keys {
@@ -63,8 +63,8 @@ func TestPreviousBucketsAreReadOnce(t *testing.T) {
 			t.Errorf("%d %s: totals %s, want %s", i, step.why, got, step.want)
 		}
 	}
-	// A fold that only reads, ahead of the others, does not tell the store so; what it reads is not
-	// kept.
+	// A batch that only reads, ahead of the others, does not tell the store so; what it reads is
+	// not kept.
 	size := int64(hourly.BucketSize())
 	now += size
 	mustApply(t, s, onlyReading(batch(0)))

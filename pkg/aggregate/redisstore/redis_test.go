@@ -152,7 +152,7 @@ var (
 	drop   = window.Shape{Length: time.Hour, Buckets: 1, Kind: window.Leaky}
 )
 
-// oneHit is a fold of one new report with a hit on one key.
+// oneHit is a batch of one new report with a hit on one key.
 func oneHit(shard uint32, sequence uint64) *storage.Batch {
 	return hitAt(time.Now().UnixNano(), shard, sequence, 0)
 }
@@ -169,7 +169,7 @@ func hitAt(now int64, shard uint32, sequence uint64, age int64) *storage.Batch {
 	}
 }
 
-// oneLease is a lease fold in which one checker, which knows of so many permits, wants more of a
+// oneLease is a lease batch in which one checker, which knows of so many permits, wants more of a
 // key.
 func oneLease(now int64, known, want int64) *storage.LeaseBatch {
 	ask := storage.LeaseRequest{Epoch: 1, Bucket: hourly.Bucket(now), Known: known, Want: want}

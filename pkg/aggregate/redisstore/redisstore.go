@@ -1,5 +1,5 @@
 // Package redisstore keeps counters, marks and ledger in Redis 7.0 or newer: a single server, one
-// behind Sentinel, or a Cluster. A fold is one call of a script, whatever the number of hits.
+// behind Sentinel, or a Cluster. A batch is one call of a script, whatever the number of hits.
 //
 // # Layout
 //
@@ -9,14 +9,14 @@
 //	<ns>:{s}:meta                      hash: generation, version, and when data was last found lost, and how much
 //	<ns>:{s}:ledger                    hash: <rule> NUL <outcome> → hits; never expires
 //	<ns>:{s}:mark:<epoch>              the highest sequence counted of a checker; lives a day
-//	<ns>:{s}:s:<epoch>:<chunk>         bits: which of 8,192 settlements of a checker's hits have been met;
+//	<ns>:{s}:s:<epoch>:<chunk>         bits: which of 8,192 settlements of a checker's hits were applied;
 //	                                   lives a day after the last
 //	<ns>:{s}:c:<owner>                 how many of these texts checkers of one credential have had
 //	                                   kept since this began; lives a day from then on
 //	<ns>:{s}:o:<owner>:<rule>:<window> what checkers of one credential have reported in a window, and not given back
 //	                                   by settlements (rules with settlements)
 //	<ns>:{s}:1:<rule>:<bucket>:<group> hash: key → hits in that bucket (rules of one bucket)
-//	<ns>:{s}:r:<rule>                  hash: the newest bucket that a fold has met, and how many folds
+//	<ns>:{s}:r:<rule>                  hash: the newest bucket that a batch has named, and how many batches
 //	                                   since have added to an earlier one (rules of one bucket)
 //	<ns>:{s}:n:<rule>:<key>            hash: bucket → hits (rules of several buckets); for one that drains also
 //	                                   r<bucket> → hits refunded, and the level: at (the end of which bucket),
@@ -88,15 +88,15 @@ type Store struct {
 	namespace string
 	groups    atomic.Uint32 // of a shard, 0 before the first Join
 	recall    *recall
-	news      news
+	newKeys   newKeys
 	calls     sync.Pool // of *call
 	leases    sync.Pool // of *leaseCall
 }
 
 var _ storage.Store = (*Store)(nil)
 
-// Client returns the store's own connections, for administration: to look at the server, or to remove
-// a namespace that was for trying something out.
+// Client returns the store's own connections, for administration: to inspect the server, or to
+// remove a namespace after a trial.
 func (s *Store) Client() redis.UniversalClient { return s.client }
 
 // Close ends all connections. Calls under way return errors.
@@ -107,8 +107,8 @@ func (s *Store) Close() error {
 	return nil
 }
 
-// Join looks up or records the number of shards; the store's own choice is 1, or 4 for each master of
-// a Cluster. The time is that of the node which holds the record.
+// Join looks up or records the number of shards; the store's own choice is 1, or 4 for each master
+// of a Cluster. The time is that of the node which holds the record.
 func (s *Store) Join(ctx context.Context, shards int) (storage.Fleet, error) {
 	if shards < 0 || shards > storage.MaxShards {
 		return storage.Fleet{}, fmt.Errorf("join: %d shards: want 1 to %d, or 0", shards, storage.MaxShards)
@@ -127,11 +127,12 @@ func (s *Store) Join(ctx context.Context, shards int) (storage.Fleet, error) {
 		return storage.Fleet{}, fmt.Errorf("join: %w: %d asked for, %d recorded", storage.ErrShards, shards, fleet.Shards)
 	}
 	s.groups.Store(groupsOf(fleet.Shards))
-	s.look(ctx)
+	s.readMemory(ctx)
 	return fleet, nil
 }
 
-// record records the number of shards, unless it is 0 or there is one, and returns what is on record.
+// record records the number of shards, unless it is 0 or there is one, and returns what is on
+// record.
 func (s *Store) record(ctx context.Context, shards int) (storage.Fleet, error) {
 	got, err := joinScript.Run(ctx, s.client, []string{s.namespace + ":config"}, shards, format).Int64Slice()
 	if err != nil {
@@ -187,7 +188,7 @@ func infoField(info, name string) string {
 	return ""
 }
 
-// Apply adds a fold in one call of the script.
+// Apply adds a batch in one call of the script.
 func (s *Store) Apply(ctx context.Context, batch *storage.Batch) (storage.Applied, error) {
 	applied, stale, err := s.apply(ctx, batch, s.recall)
 	if err == nil && stale {
@@ -196,12 +197,12 @@ func (s *Store) Apply(ctx context.Context, batch *storage.Batch) (storage.Applie
 		applied.Overflow = overflow
 	}
 	if err != nil {
-		return storage.Applied{}, fmt.Errorf("apply: %w", ofFold(err))
+		return storage.Applied{}, fmt.Errorf("apply: %w", asBatchError(err))
 	}
 	return applied, nil
 }
 
-// apply adds a fold with the help of what is remembered; stale says that this was out of date.
+// apply adds a batch with the help of remembered totals; stale says that these were out of date.
 func (s *Store) apply(ctx context.Context, batch *storage.Batch, recall *recall) (applied storage.Applied, stale bool, err error) {
 	groups := s.groups.Load()
 	if groups == 0 {
@@ -212,7 +213,7 @@ func (s *Store) apply(ctx context.Context, batch *storage.Batch, recall *recall)
 		c = new(call)
 	}
 	defer s.calls.Put(c)
-	c.recall, c.groups, c.news = recall, groups, &s.news
+	c.recall, c.groups, c.newKeys = recall, groups, &s.newKeys
 	c.build(s.namespace, batch)
 	reply, err := s.eval(ctx, &c.frame, applyScript, applySource)
 	if err != nil {
@@ -221,9 +222,10 @@ func (s *Store) apply(ctx context.Context, batch *storage.Batch, recall *recall)
 	return c.read(reply)
 }
 
-// ofFold makes an error wrap [storage.ErrBatch] if it is for what is in a fold: the script itself failed, or its
-// reply makes no sense. All else that a server refuses (it is full, loading, read-only, ...) comes under names of its own.
-func ofFold(err error) error {
+// asBatchError makes an error wrap [storage.ErrBatch] if the batch's content is the cause: the
+// script itself failed, or its reply makes no sense. All other refusals of a server (it is full,
+// loading, read-only, ...) have names of their own.
+func asBatchError(err error) error {
 	if errors.Is(err, errReply) || isOfScript(err) {
 		return fmt.Errorf("%w: %w", storage.ErrBatch, err)
 	}
@@ -247,10 +249,10 @@ var ofServer = []string{
 	"The user executing the script", "Script attempted", "Script killed", "Unknown Redis command",
 }
 
-// amnesia remembers nothing.
+// amnesia remembers no totals.
 var amnesia = newRecall(0)
 
-// eval calls a script by its digest, or with its text where the server has not met it yet.
+// eval calls a script by its digest, or with its text if the server does not know it yet.
 func (s *Store) eval(ctx context.Context, f *frame, script *redis.Script, source string) (string, error) {
 	f.args[0], f.args[1] = "evalsha", script.Hash()
 	reply, err := s.do(ctx, f)

@@ -16,9 +16,10 @@ import (
 	"github.com/offpath-io/offpath/pkg/events"
 )
 
-// FuzzReports has two workers, one on this store and one on the one in memory, answer the same reports: of every
-// algorithm, with admitted, denied and refunded rows, late, current and future buckets, late counts, settlements
-// and repeats. All are answered, and alike, and both ledgers are the same in the end.
+// FuzzReports has two workers, one on this store and one on the one in memory, answer the same
+// reports: of every algorithm, with admitted, denied and refunded rows, late, current and future
+// buckets, late counts, settlements and repeats. All are answered, and alike, and both ledgers are
+// the same in the end.
 func FuzzReports(f *testing.F) {
 	for seed := range uint64(20) {
 		f.Add(seed)
@@ -172,7 +173,7 @@ func randomAge(random *rand.Rand, r *events.Rule) int64 {
 	return random.Int64N(2*int64(r.GetBuckets())+5) - 3
 }
 
-// A script that fails is the fold's fault, a server that refuses to write is not.
+// A script that fails is the batch's fault, a server that refuses to write is not.
 func TestWhoseFaultItIs(t *testing.T) {
 	s, admin := newStore(t, 1)
 	batch := &storage.Batch{Now: time.Now().UnixNano(), Marks: []storage.Mark{{Epoch: 1, Sequence: 1}}}

@@ -7,7 +7,7 @@ import (
 	"github.com/offpath-io/offpath/pkg/aggregate/storage"
 )
 
-// nameSettled adds the texts that say which settlements have been met to the script's keys, and the
+// nameSettled adds the texts that say which settlements were applied to the script's keys, and the
 // senders' numbers of such texts. A chunk is 1 KB, where a key for each settlement would take 100
 // bytes of it.
 func (c *call) nameSettled() {
@@ -28,7 +28,7 @@ func (c *call) packSettled(b []byte) []byte {
 	return b
 }
 
-// packPermits packs what settlements change of the permits that are held.
+// packPermits packs the changes that settlements make to the permits that are held.
 func (c *call) packPermits(b []byte) []byte {
 	b = packList(b, 2*len(c.batch.Permits))
 	for i := range c.batch.Permits {
@@ -39,7 +39,8 @@ func (c *call) packPermits(b []byte) []byte {
 	return b
 }
 
-// nameHeld adds a key's held permits to the script's keys, and returns what else is needed to name its leases.
+// nameHeld adds a key's held permits to the script's keys, and returns what else is needed to name
+// its leases.
 func (f *frame) nameHeld(rule, text string) (share, field string) {
 	field, long := fieldOf(text)
 	held, share := "h:", "g:"
@@ -50,7 +51,7 @@ func (f *frame) nameHeld(rule, text string) (share, field string) {
 	return share, field
 }
 
-// nameCredits adds what is left of credits to the script's keys.
+// nameCredits adds the credits to the script's keys.
 func (c *call) nameCredits() {
 	for i := range c.batch.Credits {
 		k := &c.batch.Credits[i]
@@ -58,7 +59,7 @@ func (c *call) nameCredits() {
 	}
 }
 
-// packCredits packs what is reported and returned of them.
+// packCredits packs the hits reported and returned under the credits.
 func (c *call) packCredits(b []byte) []byte {
 	b = packList(b, 3*len(c.batch.Credits))
 	for i := range c.batch.Credits {
@@ -69,7 +70,7 @@ func (c *call) packCredits(b []byte) []byte {
 	return b
 }
 
-// readRefusal sorts why nothing of a fold was added: by a list of indices, of credits with what is
+// readRefusal sorts why nothing of a batch was added: by a list of indices, of credits with what is
 // left of each, and of settlements that there is no room for.
 func (c *call) readRefusal(u *unpacker, n int) (applied storage.Applied) {
 	marks, spent := len(c.batch.Marks), len(c.batch.Marks)+len(c.batch.Settled)

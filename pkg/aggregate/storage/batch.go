@@ -13,8 +13,8 @@ type Batch struct {
 	Now int64
 	// Made is when the newest of the reports was made; 0 if none says so.
 	Made int64
-	// Seen is the latest state of the shard that any aggregator is known to have seen. A store that is
-	// behind it has lost data, and starts a new generation.
+	// Seen is the latest state of the shard that any aggregator is known to have seen. A store that
+	// is behind it has lost data, and starts a new generation.
 	Seen State
 	// Settled are the settlements in the batch, which must be new too; no two are the same.
 	Settled []Settled
@@ -93,7 +93,8 @@ type Applied struct {
 	// If there are any, or any Spent, SettledOverflow or Overdrawn, nothing was changed, and
 	// nothing else is known.
 	Repeated []int
-	// Spent are the indices of those of the batch's settlements that are not new, in ascending order.
+	// Spent are the indices of those of the batch's settlements that are not new, in ascending
+	// order.
 	Spent []int
 	// SettledOverflow are the indices of the settlements for which MaxChunks leaves no room, in
 	// ascending order.
@@ -101,16 +102,16 @@ type Applied struct {
 	// Overdrawn are those of the batch's credits of which more would be returned than there is.
 	Overdrawn []Overdrawn
 	// Totals are, for each of the batch's keys, the totals after the batch of every bucket that is
-	// live at the batch's Now, and of every further one among the key's cells. Zeros may be left out,
-	// other buckets (in the future) added; the order is ascending. The caller may keep them.
+	// live at the batch's Now, and of every further one among the key's cells. Zeros may be left
+	// out, other buckets (in the future) added; the order is ascending. The caller may keep them.
 	Totals [][]Cell
-	// Levels are, for each of the batch's keys whose rule drains, the level at the end of the bucket
-	// before the first that is live at the batch's Now. All hits up to then are in the level, less
-	// the refunds of each bucket, and none of them in Totals. May be nil if no rule of the batch
-	// drains.
+	// Levels are, for each of the batch's keys whose rule drains, the level at the end of the
+	// bucket before the first that is live at the batch's Now. All hits up to then are in the
+	// level, less the refunds of each bucket, and none of them in Totals. May be nil if no rule of
+	// the batch drains.
 	Levels []window.Level
-	// Overflow are the rules with hits of keys that the store has no room for: these hits are in the
-	// ledger as such, and in no count; such keys have no totals.
+	// Overflow are the rules with hits of keys that the store has no room for: these hits are in
+	// the ledger as such, and in no count; such keys have no totals.
 	Overflow []Overflow
 }
 

@@ -1,10 +1,10 @@
 package storage
 
 // A lease gives one checker permits of one key in one bucket; a permit is the right to one hit. Per
-// key and bucket, a store keeps for each checker epoch two counters that only grow: how many permits
-// were granted to it and how many it has returned. The difference, summed over all epochs, is held:
-// hits that may have been spent, or still be. Held permits count in the window as hits do, by the
-// same arithmetic.
+// key and bucket, a store keeps for each checker epoch two counters that only grow: how many
+// permits were granted to it and how many it has returned. The difference, summed over all epochs,
+// is held: hits that may have been spent, or still be. Held permits count in the window as hits do,
+// by the same arithmetic.
 
 // LeaseBatch is what one call of [Store.Lease] does to one shard.
 type LeaseBatch struct {
@@ -27,8 +27,8 @@ type LeaseKey struct {
 	Rule int
 	// Text is any bytes, up to events.MaxKeyLength of them.
 	Text string
-	// Requests are at most one per epoch, at least one. A remainder that cannot be shared out evenly
-	// goes to the earlier ones.
+	// Requests are at most one per epoch, at least one. A remainder that cannot be shared out
+	// evenly goes to the earlier ones.
 	Requests []LeaseRequest
 }
 
@@ -60,18 +60,18 @@ func (r *LeaseRequest) Wants(current, granted, limit int64) int64 {
 
 // Leased is the outcome of a LeaseBatch.
 type Leased struct {
-	// State is the shard's, after the batch. Its version grows with each batch that changed anything,
-	// so that the loss of a grant is found out.
+	// State is the shard's, after the batch. Its version grows with each batch that changed
+	// anything, so that the loss of a grant is found out.
 	State State
 	// Now is the time by which the store granted, at most the batch's.
 	Now int64
-	// Lost is when the shard last began a generation because it had lost data, by the store's time; 0
-	// if that never happened. See [QuietUntil].
+	// Lost is when the shard last began a generation because it had lost data, by the store's time;
+	// 0 if that never happened. See [QuietUntil].
 	Lost int64
 	// Loss is as that of [Applied].
 	Loss Loss
-	// Overflow are the rules with too many new keys, each once; no permits of these keys are granted.
-	// Their Hits are 0.
+	// Overflow are the rules with too many new keys, each once; no permits of these keys are
+	// granted. Their Hits are 0.
 	Overflow []Overflow
 	// Keys are the batch's, in its order. The caller may keep them.
 	Keys []LeasedKey
@@ -81,8 +81,9 @@ type Leased struct {
 type LeasedKey struct {
 	// Bucket is the rule's current one at Leased.Now, the one of the new permits.
 	Bucket int64
-	// Held are how many permits are held, after the batch, of every bucket that is live at Leased.Now
-	// and of those in the near future, in ascending order. Zeros may be left out, older buckets added.
+	// Held are how many permits are held, after the batch, of every bucket that is live at
+	// Leased.Now and of those in the near future, in ascending order. Zeros may be left out, older
+	// buckets added.
 	Held []Cell
 	// Grants answer the key's requests, in their order.
 	Grants []Grant

@@ -9,8 +9,8 @@ import (
 type Rule struct {
 	Name  string
 	Shape window.Shape
-	// Limit, Burst and Revision are the latest that the batch's reports know. Burst is for rules that
-	// drain.
+	// Limit, Burst and Revision are the latest that the batch's reports know. Burst is for rules
+	// that drain.
 	Limit, Burst int64
 	Revision     uint64
 	// Past are the earlier limits of a rule that drains, see [window.Drain].
@@ -43,9 +43,9 @@ type RuleID struct {
 // ID returns the rule's identity.
 func (r *Rule) ID() RuleID { return RuleID{r.Name, r.Shape, r.Kind} }
 
-// Learn takes over another report's limits of the same rule, if they are later: of two revisions the
-// higher one's limit and burst, and within one revision the higher ones, so that the order of the
-// reports does not matter.
+// Learn takes over another report's limits of the same rule, if they are later: of two revisions
+// the higher one's limit and burst, and within one revision the higher ones, so that the order of
+// the reports does not matter.
 func (r *Rule) Learn(limit, burst int64, revision uint64) {
 	switch {
 	case revision > r.Revision:
@@ -80,8 +80,8 @@ func (r *Rule) Drain() window.Drain {
 var NoLevel = window.Level{Bucket: -1 << 50}
 
 // Advance brings a key's level forward to the end of the bucket before the first that is live at
-// now, and returns those of its cells, which are in ascending order, that come after it. Refunds of a
-// bucket are subtracted from its hits. The rule drains.
+// now, and returns those of its cells, which are in ascending order, that come after it. Refunds of
+// a bucket are subtracted from its hits. The rule drains.
 func (r *Rule) Advance(l window.Level, cells, refunded []Cell, now int64) (window.Level, []Cell) {
 	to := r.Shape.Bucket(now) - int64(r.Shape.Live())
 	return r.AdvanceTo(l, cells, refunded, to)
@@ -108,9 +108,9 @@ func ExpiryOf(s window.Shape, bucket int64) int64 {
 	return GoneAt(s, bucket) + int64(s.Length)
 }
 
-// Expiry is the time from which a store may forget a key to which the cell has been added, and whose
-// expiry was before until then. A key that drains expires when it has drained, too; computed as if
-// hits drained one after another, which is no earlier than they do.
+// Expiry is the time from which a store may forget a key to which the cell has been added, and
+// whose expiry was before until then. A key that drains expires when it has drained, too; computed
+// as if hits drained one after another, which is no earlier than they do.
 func (r *Rule) Expiry(before int64, c Cell) int64 {
 	expires := max(before, ExpiryOf(r.Shape, c.Bucket))
 	if r.Drains() {

@@ -3,18 +3,18 @@ package storage
 import "github.com/offpath-io/offpath/pkg/window"
 
 // Settled is a settlement's number among those of the checker that made its receipt. A store
-// remembers the numbers that it has applied for a day; by then every receipt with that number is too
-// old to be settled.
+// remembers the numbers that it has applied for a day; by then every receipt with that number is
+// too old to be settled.
 type Settled struct {
 	Epoch, Number uint64
-	// Sender is the owner of the checker that reports it, as [events.OwnerOf] says. It is not part of
-	// the identity.
+	// Sender is the owner of the checker that reports it, as [events.OwnerOf] says. It is not part
+	// of the identity.
 	Sender uint32
 }
 
 // Chunk is how many consecutive numbers of one checker, starting at a multiple of it, a store
-// remembers together, a bit each. So a settlement takes up 1 KB for a day if no other of its chunk is
-// settled; checkers give numbers one after the other.
+// remembers together, a bit each. So a settlement takes up 1 KB for a day if no other of its chunk
+// is settled; checkers give numbers one after the other.
 const Chunk = 8192
 
 // Credit is the number of hits that checkers of one credential have reported under one rule in one
@@ -51,8 +51,8 @@ func (c *Credit) Expires(s window.Shape) int64 {
 // MaxCredit is the largest value of a credit; a store need not hold more.
 const MaxCredit = maxCount
 
-// Overdrawn is a credit of which a batch would return more than there is. Credit is its index in the
-// batch.
+// Overdrawn is a credit of which a batch would return more than there is. Credit is its index in
+// the batch.
 type Overdrawn struct {
 	Credit int
 	// Left is without the hits that the batch reports.
@@ -60,8 +60,8 @@ type Overdrawn struct {
 }
 
 // Permits are hits under strict enforcement that a settlement adds to the permits of a key that are
-// held, or subtracts from them: as if that many more had been granted, or returned. Only a lease that
-// is on record changes.
+// held, or subtracts from them: as if that many more had been granted, or returned. Only a lease
+// that is on record changes.
 type Permits struct {
 	// Rule is an index in the batch's rules.
 	Rule   int

@@ -33,8 +33,8 @@ type Loss struct {
 }
 
 // Batches returns how many batches are lost, at least, and how many were remembered since the
-// shard's generation began; both are 0 if that is not known. A shard that came back as it was before
-// an earlier generation has lost all of this one, and more.
+// shard's generation began; both are 0 if that is not known. A shard that came back as it was
+// before an earlier generation has lost all of this one, and more.
 func (l Loss) Batches() (lost, of uint64) {
 	of = l.Remembered.Version
 	if l.Found.Generation == l.Remembered.Generation {

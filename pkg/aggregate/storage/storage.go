@@ -30,19 +30,20 @@ const MaxShards = events.MaxShards
 type Store interface {
 	// Join returns the number of shards and the store's time. With shards > 0 it records that
 	// number if none is on record, and otherwise returns an error that wraps [ErrShards] unless it
-	// is the same; with 0 it returns the number on record, or records one of the store's own choice.
-	// It is cheap. An aggregator calls it every few seconds: to read the clock, as a probe, and to
-	// record the number again in a store that has lost its data.
+	// is the same; with 0 it returns the number on record, or records one of the store's own
+	// choice. It is cheap. An aggregator calls it every few seconds: to read the clock, as a probe,
+	// and to record the number again in a store that has lost its data.
 	Join(ctx context.Context, shards int) (Fleet, error)
-	// Apply adds the batch in one atomic step and returns the totals, or changes nothing and returns
-	// which of its marks are not new, or returns an error, after which the batch may or may not have
-	// been added; the error wraps [ErrBatch] if the batch's content is the cause. It keeps nothing of
-	// the batch. A store may require a Join first.
+	// Apply adds the batch in one atomic step and returns the totals, or changes nothing and
+	// returns which of its marks are not new, or returns an error, after which the batch may or may
+	// not have been added; the error wraps [ErrBatch] if the batch's content is the cause. It keeps
+	// nothing of the batch. A store may require a Join first.
 	Apply(ctx context.Context, batch *Batch) (Applied, error)
 	// Lease takes back the permits that the batch returns, and then grants permits, in one atomic
 	// step: to each request what [LeaseRequest.Wants] says, as far as there is [Room], by [Divide]
-	// where there is not, and nothing at all before [QuietUntil]. After an error the batch may or may
-	// not have been carried out; it may be repeated in either case. It keeps nothing of the batch.
+	// where there is not, and nothing at all before [QuietUntil]. After an error the batch may or
+	// may not have been carried out; it may be repeated in either case. It keeps nothing of the
+	// batch.
 	Lease(ctx context.Context, batch *LeaseBatch) (Leased, error)
 }
 

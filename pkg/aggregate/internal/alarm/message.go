@@ -24,7 +24,8 @@ func (q *Queue) envelopeLocked(made int64) *events.Alarm {
 }
 
 // messages appends alarms of all keys; fleet is the fleet's time. Refunds go first, in messages of
-// their own. Their format keeps them from older checkers, which would deny by totals without refunds.
+// their own. Their format keeps them from older checkers, which would deny by totals without
+// refunds.
 func (t *table) messages(to [][]byte, envelope *events.Alarm, fleet int64) ([][]byte, error) {
 	refunded, others := t.split()
 	for _, part := range []struct {
@@ -44,7 +45,8 @@ func (t *table) messages(to [][]byte, envelope *events.Alarm, fleet int64) ([][]
 	return to, nil
 }
 
-// split returns the entries of refunded hits, without those that were only asked for, and the others.
+// split returns the entries of refunded hits, without those that were only asked for, and the
+// others.
 func (t *table) split() (refunded, others []entry) {
 	isRefunded := func(e entry) bool { return t.rules[e.rule].Kind == storage.Refunded }
 	if !slices.ContainsFunc(t.entries, isRefunded) {

@@ -62,9 +62,9 @@ func (t *table) clear() {
 	t.rules, t.entries = t.rules[:0], t.entries[:0]
 }
 
-// recent are the totals that alarms have carried lately. A checker that starts, or comes back from an
-// outage, has not received them, and nobody reports a key that is blocked everywhere; so the checker
-// asks, and they are sent again.
+// recent are the totals that alarms have carried lately. A checker that starts, or comes back from
+// an outage, has not received them, and nobody reports a key that is blocked everywhere; so the
+// checker asks, and they are sent again.
 type recent struct {
 	newer, older table // as much as one alarm holds, each
 	cells, text  int   // in the newer ones

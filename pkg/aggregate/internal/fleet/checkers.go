@@ -21,8 +21,8 @@ type Checkers struct {
 	pruned int64            // own time
 }
 
-// NewCheckers returns an empty count. A checker is live for forget nanoseconds after its last hello;
-// of one owner's at most most are counted.
+// NewCheckers returns an empty count. A checker is live for forget nanoseconds after its last
+// hello; of one owner's at most most are counted.
 func NewCheckers(forget int64, most int) *Checkers {
 	return &Checkers{
 		forget: forget, most: most, seen: make(map[uint64]int64), owners: make(map[uint32]int),
@@ -64,8 +64,8 @@ func (c *Checkers) Live(now int64) int {
 	return len(c.seen)
 }
 
-// pruneLocked drops checkers that have gone, but only now and then, so that a thousand hellos do not
-// each walk a thousand checkers.
+// pruneLocked drops checkers that have gone, but only now and then, so that a thousand hellos do
+// not each walk a thousand checkers.
 func (c *Checkers) pruneLocked(now int64) {
 	if now-c.pruned < c.forget/16 && now >= c.pruned {
 		return

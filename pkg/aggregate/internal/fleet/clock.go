@@ -6,10 +6,10 @@ import "sync"
 // Clock compares the aggregator's own clock with the store's. Each reading of the store's clock is
 // off by at most half its round trip, so of the last few the one with the shortest counts.
 //
-// The first reading sets the fleet's time. When the store's clock is set later, or another node with
-// another clock takes over, the fleet's time slews there: checkers follow it at twice that pace at
-// most, so that aggregators and checkers stay together. If it stepped, hits would be late or refused
-// until every checker had followed.
+// The first reading sets the fleet's time. When the store's clock is set later, or another node
+// with another clock takes over, the fleet's time slews there: checkers follow it at twice that
+// pace at most, so that aggregators and checkers stay together. If it stepped, hits would be late
+// or refused until every checker had followed.
 //
 // The zero value is a clock without readings. Its methods are safe for concurrent use.
 type Clock struct {
@@ -74,8 +74,8 @@ func (c *Clock) Time(now int64) int64 {
 }
 
 // Error is how far off the fleet's time may be: half of the best reading's round trip, and the part
-// of the first one's error that is not corrected yet. That the store's clock was set is no error: all
-// aggregators slew there alike.
+// of the first one's error that is not corrected yet. That the store's clock was set is no error:
+// all aggregators slew there alike.
 func (c *Clock) Error() int64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()

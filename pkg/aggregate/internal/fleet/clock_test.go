@@ -9,9 +9,9 @@ func TestClock(t *testing.T) {
 	const s = 1_000_000_000
 	type reading struct{ sent, got, theirs int64 }
 	for _, tt := range []struct {
-		why   string
+		why      string
 		readings []reading
-		want  int64 // offset
+		want     int64 // offset
 	}{
 		{"no reading: our own", nil, 0},
 		{"half a round trip", []reading{{0, 10, 105}}, 100},
@@ -33,8 +33,8 @@ func TestClock(t *testing.T) {
 	}
 }
 
-// The error is half of the best reading's round trip, and the rest of the first one's error. That the
-// store's clock was set is none.
+// The error is half of the best reading's round trip, and the rest of the first one's error. That
+// the store's clock was set is none.
 func TestClockError(t *testing.T) {
 	const s, ms = 1_000_000_000, 1_000_000
 	var c Clock

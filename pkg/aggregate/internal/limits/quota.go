@@ -29,8 +29,8 @@ type reported struct {
 }
 
 const (
-	// quotaTurn is the time from turn to turn: a rule that is no longer reported is forgotten in the
-	// second one.
+	// quotaTurn is the time from turn to turn: a rule that is no longer reported is forgotten in
+	// the second one.
 	quotaTurn = 12 * time.Hour
 	// maxOwners bounds the owners that are told apart; all others share one quota.
 	maxOwners = 1 << 14
@@ -43,8 +43,8 @@ func NewQuota(most int) *Quota {
 	return &Quota{most: most, seed: maphash.MakeSeed(), owners: make(map[uint32]*reported)}
 }
 
-// Admit takes in the rules that a checker reports at own time now, and returns true, if there is room
-// for all of them. Known rules always have room.
+// Admit takes in the rules that a checker reports at own time now, and returns true, if there is
+// room for all of them. Known rules always have room.
 func (q *Quota) Admit(epoch uint64, rules []*events.Rule, now int64) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()

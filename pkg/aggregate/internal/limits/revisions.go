@@ -36,7 +36,8 @@ type revision struct {
 
 const (
 	// reportedFor is how long a revision is remembered that is no longer reported: long enough for
-	// all checkers to get it, short enough that rules whose revisions start again are believed soon.
+	// all checkers to get it, short enough that rules whose revisions start again are believed
+	// soon.
 	reportedFor = time.Minute
 	// maxReported bounds the rules that are remembered.
 	maxReported = 1 << 17
@@ -68,8 +69,8 @@ func (h *revision) pastOf(rule *storage.Rule, known bool, now int64) []window.Ra
 	return before.After(max(rule.Limit, 1), window.InForce(rule.Revision, now))
 }
 
-// Apply gives the rules of a batch the trusted limits, or else those of their highest revisions, and
-// takes in new revisions. Untrusted rules without revisions stay as they are.
+// Apply gives the rules of a batch the trusted limits, or else those of their highest revisions,
+// and takes in new revisions. Untrusted rules without revisions stay as they are.
 func (r *Revisions) Apply(rules []storage.Rule, now int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -40,15 +40,15 @@ type Leases struct {
 	counts []int64  // memory to work with
 }
 
-// NewLeases returns a Leases for the aggregator that checkers can address by this number. It ignores
-// returns of buckets that start more than tolerance nanoseconds in the future.
+// NewLeases returns a Leases for the aggregator that checkers can address by this number. It
+// ignores returns of buckets that start more than tolerance nanoseconds in the future.
 func NewLeases(aggregator uint64, tolerance int64) *Leases {
 	return &Leases{aggregator: aggregator, tolerance: tolerance, rules: newRules(), keys: newKeys()}
 }
 
 // Merge merges requests of different checkers, all of one shard, at the fleet's time now, and sorts
-// them: a remainder that a store cannot share out evenly goes to the first, who must not be the same
-// each time. The result, and what the requests know of it, are valid until the next call.
+// them: a remainder that a store cannot share out evenly goes to the first, who must not be the
+// same each time. The result, and what the requests know of it, are valid until the next call.
 func (b *Leases) Merge(
 	shard uint32, requests []*LeaseRequest, seen storage.State, now int64,
 ) *storage.LeaseBatch {
@@ -107,8 +107,8 @@ func (b *Leases) add(r *LeaseRequest) {
 	}
 }
 
-// returns are those of a key's returns that a store can use: of buckets that are neither gone nor too
-// far in the future.
+// returns are those of a key's returns that a store can use: of buckets that are neither gone nor
+// too far in the future.
 func (b *Leases) returns(rule int, newest int64, ages []int64, values []uint64) []storage.Cell {
 	var cells []storage.Cell
 	s := b.rules.list[rule].Shape

@@ -9,8 +9,8 @@ import (
 	"github.com/offpath-io/offpath/pkg/events"
 )
 
-// Answers makes the answers to reports, and keeps its memory for the next. One goroutine uses it at a
-// time.
+// Answers makes the answers to reports, and keeps its memory for the next. One goroutine uses it at
+// a time.
 type Answers struct {
 	// Aggregator is the number by which checkers can address this aggregator.
 	Aggregator uint64
@@ -33,8 +33,8 @@ func (a *Answers) Refresh(
 		LevelAge: old.LevelAge[:0], Level: old.Level[:0], Overflow: old.Overflow[:0],
 	}
 	if !r.Repeated {
-		// Of a repeated report, nobody knows any more which settlements were covered: they come again,
-		// and those that were counted make no difference.
+		// Of a repeated report, nobody knows any more which settlements were covered: they come
+		// again, and those that were counted make no difference.
 		a.refresh.Settlements = uint32(len(m.GetSettlements()))
 	}
 	next := 0 // cell of the report

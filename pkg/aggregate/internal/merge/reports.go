@@ -57,9 +57,9 @@ func NewReports(tolerance int64) *Reports {
 // Forget makes the next batch one of new reports: no settlement of theirs is known to be spent.
 func (b *Reports) Forget() { b.settling.forget() }
 
-// Merge merges reports, all of one shard, at the fleet's time now: one delta for each key and bucket;
-// late and refused hits go to the ledger. Repeated reports only bring their keys. The result, and what
-// the reports know of it, are valid until the next call.
+// Merge merges reports, all of one shard, at the fleet's time now: one delta for each key and
+// bucket; late and refused hits go to the ledger. Repeated reports only bring their keys. The
+// result, and what the reports know of it, are valid until the next call.
 func (b *Reports) Merge(
 	shard uint32, reports []*Report, seen storage.State, now int64,
 ) *storage.Batch {
@@ -83,8 +83,8 @@ func (b *Reports) Merge(
 	return &b.batch
 }
 
-// Exclude takes in which reports and settlements of the last batch the store has not applied because
-// they are not new, or not covered: the next Merge of the same reports leaves them out.
+// Exclude takes in which reports and settlements of the last batch the store has not applied
+// because they are not new, or not covered: the next Merge of the same reports leaves them out.
 func (b *Reports) Exclude(applied *storage.Applied) {
 	for _, i := range applied.Repeated {
 		b.reports[i].Repeated = true
@@ -203,8 +203,8 @@ type count struct {
 	cell storage.Cell
 }
 
-// addHits adds n hits of a bucket to the counters or the ledger, and returns whether they count. Those
-// of a repeated report were added before; its buckets are still asked for.
+// addHits adds n hits of a bucket to the counters or the ledger, and returns whether they count.
+// Those of a repeated report were added before; its buckets are still asked for.
 func (b *Reports) addHits(key int32, at *span, bucket, n int64, repeated bool) (counts bool) {
 	ledger := b.tally(at.rule)
 	switch {

@@ -98,8 +98,8 @@ func withoutSender(s storage.Settled) storage.Settled {
 	return s
 }
 
-// addSettlements adds the changes that a new report's settlements make. It comes after the rules and
-// keys of all reports.
+// addSettlements adds the changes that a new report's settlements make. It comes after the rules
+// and keys of all reports.
 func (b *Reports) addSettlements(r *Report) {
 	r.Uncovered, r.Overflow = r.Uncovered[:0], 0
 	if r.Repeated { // its settlements come again in another report

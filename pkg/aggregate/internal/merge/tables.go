@@ -45,8 +45,8 @@ func (r *rules) add(m *events.Rule, kind storage.Kind) int32 {
 
 // keys are the keys of a batch, numbered in the order in which they came.
 //
-// With this table, merging and answering take 40 ns per key (BenchmarkReports); with a Go map of hash
-// to index in its place they took 53, and of struct{rule, text} to index 95.
+// With this table, merging and answering take 40 ns per key (BenchmarkReports); with a Go map of
+// hash to index in its place they took 53, and of struct{rule, text} to index 95.
 type keys struct {
 	seed  maphash.Seed
 	list  []hashed

@@ -67,8 +67,8 @@ const (
 	Full
 )
 
-// maxWeight bounds the weight of a queue. It takes a thousand checkers that all wait for a dead store
-// node to reach it.
+// maxWeight bounds the weight of a queue. It takes a thousand checkers that all wait for a dead
+// store node to reach it.
 const maxWeight = 1 << 20
 
 // Add queues r, in the place of an earlier request of the same checker if there is one.

@@ -62,8 +62,8 @@ func PairsOf(batch *storage.Batch) *Pairs {
 	return p
 }
 
-// FreesPermits says whether the batch gives permits of a key back. Checkers that were told that there
-// are none have to learn of it, whatever has been counted by then.
+// FreesPermits says whether the batch gives permits of a key back. Checkers that were told that
+// there are none have to learn of it, whatever has been counted by then.
 func (p *Pairs) FreesPermits(key *storage.Key) bool {
 	if p == nil {
 		return false
@@ -85,8 +85,8 @@ func (p *Pairs) Of(key *storage.Key) (index int, ok bool) {
 	return index, ok
 }
 
-// Net subtracts from a key's totals what had been refunded before the batch, which refunds now: a key
-// that was near its limit until the batch has news for the checkers that deny it. It reuses the
+// Net subtracts from a key's totals what had been refunded before the batch, which refunds now: a
+// key that was near its limit until the batch has news for the checkers that deny it. It reuses the
 // memory of dst.
 func Net(dst, totals, refunded, now []storage.Cell) []storage.Cell {
 	dst = append(dst[:0], totals...)
@@ -97,9 +97,9 @@ func Net(dst, totals, refunded, now []storage.Cell) []storage.Cell {
 	return dst
 }
 
-// Recent are the rules of a shard of which hits were refunded lately, so that a checker whose reports
-// do not ask for refunds learns that it should. The zero value has none. Its methods are safe for
-// concurrent use.
+// Recent are the rules of a shard of which hits were refunded lately, so that a checker whose
+// reports do not ask for refunds learns that it should. The zero value has none. Its methods are
+// safe for concurrent use.
 type Recent struct {
 	mu sync.Mutex
 	at map[storage.RuleID]int64 // fleet time of the last refund
@@ -131,9 +131,9 @@ func (r *Recent) Observe(batch *storage.Batch, applied *storage.Applied) {
 	}
 }
 
-// Hints appends to dst which of a report's rules, given as indices of the batch's and negative where
-// they are unknown, its checker should ask refunds of: those refunded in the last two windows and a
-// minute, unless the report asks already.
+// Hints appends to dst which of a report's rules, given as indices of the batch's and negative
+// where they are unknown, its checker should ask refunds of: those refunded in the last two windows
+// and a minute, unless the report asks already.
 func (r *Recent) Hints(dst []uint32, batch *storage.Batch, rules []int32) []uint32 {
 	dst = dst[:0]
 	r.mu.Lock()

@@ -1,5 +1,5 @@
-// Package wire converts between the rules of messages and those of batches, and reads the sender of a
-// message that is otherwise malformed.
+// Package wire converts between the rules of messages and those of batches, and reads the sender of
+// a message that is otherwise malformed.
 package wire
 
 import (
@@ -96,8 +96,8 @@ func Weight(t *events.Table) int {
 	return max(sum, 1)
 }
 
-// keyWeight is the weight of a key of this shape. With more than the two buckets of the common shape,
-// the store has to read and return them all.
+// keyWeight is the weight of a key of this shape. With more than the two buckets of the common
+// shape, the store has to read and return them all.
 func keyWeight(s window.Shape) int {
 	if live := s.Live(); live > 2 {
 		return 1 + live/8

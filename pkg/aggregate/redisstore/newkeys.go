@@ -10,21 +10,21 @@ import (
 	"github.com/offpath-io/offpath/pkg/aggregate/storage"
 )
 
-// news bounds the new keys of rules, so that callers who make them up cannot fill the server: of
-// each rule a number in a slice of time as long as its window; and while memory is short none of
-// the rules that have most of them in their shard: at first of the one with most, and of those with
-// fewer the less memory is left, since callers who make up keys meet all rules of these keys.
-type news struct {
+// newKeys bounds the new keys of rules, so that made-up keys cannot fill the server. Each rule may
+// have a number of them in a slice of time as long as its window. While the server's memory is
+// short, the rule with the most new keys in its shard gets no more; with less memory left, so do
+// rules with fewer, since a made-up key is new under all rules that apply to it.
+type newKeys struct {
 	each int64 // per rule and shard
 
 	mu    sync.Mutex
-	spare float64 // how much of what memory should be left is left, 1 if it is not short
+	spare float64 // free memory as a share of the reserve, 1 if it is not short
 	rules map[watched]made
 	busy  map[uint32]watched // by shard, the rule with most new keys
 }
 
-// made is how many new keys a rule has had in a slice and in the one before, as far as they have
-// not expired, and when the slice ends.
+// made counts the new keys of a rule in a slice and in the one before that have not expired; end is
+// when the slice ends.
 type made struct{ keys, before, end int64 }
 
 func (m made) all() int64 { return m.keys + m.before }
@@ -32,11 +32,11 @@ func (m made) all() int64 { return m.keys + m.before }
 // mostWatched bounds the rules that are remembered.
 const mostWatched = 1 << 17
 
-// reserve is which part of maxmemory should be left; with less, memory is short.
+// reserve is the part of maxmemory that should be free; with less, memory is short.
 const reserve = 0.1
 
 // most is how many new keys a rule may have in the present slice.
-func (w *news) most(rule watched) int64 {
+func (w *newKeys) most(rule watched) int64 {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	most := w.rules[w.busy[rule.shard]].all()
@@ -46,8 +46,9 @@ func (w *news) most(rule watched) int64 {
 	return w.each
 }
 
-// note takes in how many a rule has had, at a fleet time in a slice of this length that ends then.
-func (w *news) note(rule watched, now, end, length, keys int64) {
+// note takes in how many new keys a rule has had at fleet time now, in a slice of this length and
+// end.
+func (w *newKeys) note(rule watched, now, end, length, keys int64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.rules == nil || len(w.rules) >= mostWatched {
@@ -69,9 +70,9 @@ func (w *news) note(rule watched, now, end, length, keys int64) {
 	}
 }
 
-// look asks the servers how much memory they have left. One that does not answer is none that is
-// filled.
-func (s *Store) look(ctx context.Context) {
+// readMemory asks the servers how much memory they have left. One that does not answer counts as
+// not short.
+func (s *Store) readMemory(ctx context.Context) {
 	var mu sync.Mutex
 	spare := 1.0
 	one := func(ctx context.Context, c *redis.Client) error {
@@ -89,9 +90,9 @@ func (s *Store) look(ctx context.Context) {
 	case *redis.Client:
 		_ = one(ctx, c)
 	}
-	s.news.mu.Lock()
-	defer s.news.mu.Unlock()
-	s.news.spare = spare
+	s.newKeys.mu.Lock()
+	defer s.newKeys.mu.Unlock()
+	s.newKeys.spare = spare
 }
 
 // spareOf is which part of the memory that should be left a server has left, by its INFO: from 0 to
@@ -118,7 +119,7 @@ func (c *call) nameNew(rule int) {
 // packBound packs how many new keys a rule may have.
 func (c *call) packBound(b []byte, rule int) []byte {
 	r := &c.batch.Rules[rule]
-	b = packInt(packList(b, 3), c.news.most(watched{c.batch.Shard, c.rules[rule]}))
+	b = packInt(packList(b, 3), c.newKeys.most(watched{c.batch.Shard, c.rules[rule]}))
 	b = packInt(b, (c.slice(rule)+2)*r.Shape.Length.Milliseconds())
 	if r.Kind != storage.Admitted {
 		return packBool(b, false)
@@ -130,7 +131,7 @@ func (c *call) packBound(b []byte, rule int) []byte {
 func (c *call) readNew(u *unpacker, rule int, applied *storage.Applied) {
 	r := &c.batch.Rules[rule]
 	length := int64(r.Shape.Length)
-	c.news.note(watched{c.batch.Shard, c.rules[rule]}, c.batch.Now, (c.slice(rule)+1)*length, length, u.count())
+	c.newKeys.note(watched{c.batch.Shard, c.rules[rule]}, c.batch.Now, (c.slice(rule)+1)*length, length, u.count())
 	if keys, hits := u.count(), u.count(); keys > 0 && r.Kind == storage.Admitted {
 		applied.Overflow = append(applied.Overflow, storage.Overflow{Rule: rule, Keys: keys, Hits: hits})
 	}

@@ -1,4 +1,4 @@
-package door
+package api
 
 import (
 	"bytes"
@@ -14,9 +14,10 @@ import (
 	"github.com/offpath-io/offpath/pkg/window"
 )
 
-// reader reads a body token by token, since encoding/json's Unmarshal takes fields in any case, twice, and null for
-// anything: each of them a caller's mistake that would go unnoticed. Package jsontext refuses fields that come twice
-// and halves of surrogate pairs, and takes a tenth of the time that encoding/json does for its tokens.
+// reader reads a body token by token. encoding/json's Unmarshal accepts fields in any case, fields
+// that come twice, and null for any value: mistakes of the caller that would go unnoticed. Package
+// jsontext refuses duplicate fields and halves of surrogate pairs, and takes a tenth of the time
+// that encoding/json takes for its tokens.
 type reader struct {
 	text    bytes.Buffer
 	decoder jsontext.Decoder
@@ -24,10 +25,10 @@ type reader struct {
 
 var readers = sync.Pool{New: func() any { return new(reader) }}
 
-// readBody has read called with a reader at the beginning of a body, and refuses what comes after what it has read. The
-// errors call it what, "body" for example.
+// readBody calls read with a reader at the beginning of a body, and refuses a body that goes on
+// after what it has read. Errors call the body what.
 func readBody(what string, body []byte, read func(*reader) error) error {
-	if !utf8.Valid(body) { // jsontext would say that too, but not wherever it is
+	if !utf8.Valid(body) { // jsontext does not check the part after an error
 		return errors.New(what + " is not UTF-8")
 	}
 	r := readers.Get().(*reader)
@@ -40,12 +41,12 @@ func readBody(what string, body []byte, read func(*reader) error) error {
 			err = errors.New(what + " goes on after the object")
 		}
 	}
-	r.text = bytes.Buffer{} // the body is not the pool's
+	r.text = bytes.Buffer{} // the pool must not keep the body
 	r.decoder.Reset(&r.text)
 	return err
 }
 
-// object reads an object, and has read called at the value of each field.
+// object reads an object, and calls read at the value of each field.
 func (r *reader) object(what string, read func(name string) error) error {
 	if err := r.begin('{', what+": want an object"); err != nil {
 		return err
@@ -63,11 +64,12 @@ func (r *reader) object(what string, read func(name string) error) error {
 	return err
 }
 
-// names are those that most bodies have, so that they need no memory of their own.
+// names are frequent names. They need not be allocated.
 var names = func() map[string]string {
 	m := make(map[string]string)
 	for _, name := range []string{
-		"attributes", "cost", "rule", "key", "mode", "settle", "checks", "receipt", "settlements",
+		"attributes", "cost", "rule", "key", "mode", "settle",
+		"checks", "receipt", "settlements",
 		"user", "api_key", "ip", "method", "path", "route", "api", "domain",
 	} {
 		m[name] = name
@@ -76,13 +78,13 @@ var names = func() map[string]string {
 }()
 
 func nameOf(token jsontext.Token) string {
-	if name, ok := names[token.String()]; ok { // as a key alone, the text is not copied
+	if name, ok := names[token.String()]; ok { // the compiler does not allocate a map's key
 		return name
 	}
 	return token.String()
 }
 
-// list reads an array of so many values at most, and has read called at each.
+// list reads an array of 1 to most values, and calls read at each.
 func (r *reader) list(what string, most int, read func(i int) error) error {
 	if err := r.begin('[', what+": want an array"); err != nil {
 		return err
@@ -124,14 +126,15 @@ func (r *reader) bool(what string) (bool, error) {
 	return token.Bool(), nil
 }
 
-// cost reads a cost of so much at least.
+// cost reads a cost of at least least.
 func (r *reader) cost(least int64) (int64, error) {
 	token, err := r.next()
 	if err != nil {
 		return 0, err
 	}
 	want := func(but string) error {
-		return fmt.Errorf(`"cost": want a whole number from %d to %d%s`, least, window.MaxCount, but)
+		return fmt.Errorf(`"cost": want a whole number from %d to %d%s`,
+			least, window.MaxCount, but)
 	}
 	if token.Kind() != '0' {
 		return 0, want("")
@@ -153,7 +156,7 @@ func (r *reader) want(kind jsontext.Kind, reason string) (jsontext.Token, error)
 	return token, nil
 }
 
-// next returns the next token. Its error says where the body is no JSON.
+// next returns the next token. Its error says where the body is not JSON.
 func (r *reader) next() (jsontext.Token, error) {
 	token, err := r.decoder.ReadToken()
 	if err == nil {
@@ -167,19 +170,19 @@ func (r *reader) next() (jsontext.Token, error) {
 	case !ok: // unreachable: a buffer has no other errors
 		return token, fmt.Errorf("not JSON: %w", err)
 	case bad.Err == jsontext.ErrDuplicateName:
-		return token, twice(bad.JSONPointer.LastToken())
+		return token, errTwice(bad.JSONPointer.LastToken())
 	}
 	return token, fmt.Errorf("not JSON: byte %d: %w", bad.ByteOffset, bad.Err)
 }
 
-// twice is a name that an object has twice.
-type twice string
+// errTwice is a name that an object has twice.
+type errTwice string
 
-func (name twice) Error() string { return fmt.Sprintf("%.40q twice", string(name)) }
+func (name errTwice) Error() string { return fmt.Sprintf("%.40q twice", string(name)) }
 
-// within says what has a name twice; other errors stay as they are.
+// within adds to an error which object has a name twice; other errors stay as they are.
 func within(what string, err error) error {
-	if name, ok := errors.AsType[twice](err); ok {
+	if name, ok := errors.AsType[errTwice](err); ok {
 		return fmt.Errorf("%s: %w", what, name)
 	}
 	return err

@@ -12,7 +12,7 @@ import (
 	"github.com/offpath-io/offpath/pkg/window"
 )
 
-// newcomersOf is a fold of one hit each of n keys, from the one of this number on.
+// newcomersOf is a batch of one hit each of n keys, from the one of this number on.
 func newcomersOf(shape window.Shape, now int64, sequence uint64, rule string, from, n int) *storage.Batch {
 	f := &storage.Batch{
 		Now: now, Marks: []storage.Mark{{Epoch: 1, Sequence: sequence}},
@@ -24,7 +24,7 @@ func newcomersOf(shape window.Shape, now int64, sequence uint64, rule string, fr
 	return f
 }
 
-// wantTold checks how many of a fold's keys are told a total, and how often it says that keys
+// wantTold checks how many of a batch's keys are told a total, and how often it says that keys
 // overflow.
 func wantTold(t *testing.T, why string, applied storage.Applied, want, overflow int) {
 	t.Helper()
@@ -79,7 +79,7 @@ func TestNewKeysAreBounded(t *testing.T) {
 	}
 }
 
-// borrowers is a fold of leases of n keys, each of which wants a permit.
+// borrowers is a batch of leases of n keys, each of which wants a permit.
 func borrowers(now int64, rule string, from, n int) *storage.LeaseBatch {
 	f := &storage.LeaseBatch{Now: now, Rules: []storage.Rule{{Name: rule, Shape: hourly, Limit: 10}}}
 	for i := range n {
@@ -183,7 +183,7 @@ func TestMadeUpKeysDoNotFillRedis(t *testing.T) {
 	for _, of := range []struct {
 		shape   window.Shape
 		memory  string
-		look    int // after so many folds, as a worker does every 2 s
+		look    int // after so many batches, as a worker does every 2 s
 		flooded []string
 	}{
 		{many, "64mb", 10, []string{"flood"}},

@@ -1,4 +1,4 @@
-package door
+package api
 
 import (
 	"encoding/json"
@@ -15,11 +15,11 @@ import (
 	"github.com/offpath-io/offpath/pkg/rules"
 )
 
-// batchOf asks several questions at once.
-func batchOf(t interface{ Fatalf(string, ...any) }, door http.Handler, questions ...string) []BatchAnswer {
-	w := post(door, `{"checks":[`+strings.Join(questions, ",")+`]}`)
+// batchOf sends several requests as a batch.
+func batchOf(t interface{ Fatalf(string, ...any) }, api http.Handler, requests ...string) []BatchAnswer {
+	w := post(api, `{"checks":[`+strings.Join(requests, ",")+`]}`)
 	var got Answers
-	if err := json.Unmarshal(w.Body.Bytes(), &got); err != nil || w.Code != 200 || len(got.Answers) != len(questions) ||
+	if err := json.Unmarshal(w.Body.Bytes(), &got); err != nil || w.Code != 200 || len(got.Answers) != len(requests) ||
 		w.Header().Get("Retry-After") != "" {
 		t.Fatalf("%d %.300s, Retry-After %q", w.Code, w.Body, w.Header().Get("Retry-After"))
 	}
@@ -27,7 +27,7 @@ func batchOf(t interface{ Fatalf(string, ...any) }, door http.Handler, questions
 }
 
 func TestBatch(t *testing.T) {
-	door := doorOf(t, testRules+"  - {name: failures, match: {api: login}, key: [user], limit: 1/day, status: 503}\n")
+	api := apiOf(t, testRules+"  - {name: failures, match: {api: login}, key: [user], limit: 1/day, status: 503}\n")
 	rows := []struct {
 		ask       string
 		status    int
@@ -39,18 +39,18 @@ func TestBatch(t *testing.T) {
 		{`{"rule":"per-user","key":"a","mode":"peek","cost":2}`, 429, "per-user", 1, false},
 		{`{"rule":"per-user","key":"a"}`, 200, "per-user", 0, false}, // the same key, of the same batch
 		{`{"attributes":{"user":"a"}}`, 429, "per-user", 0, false},
-		{`{"attributes":{"user":"b"},"settle":true}`, 200, "per-user", 2, true}, // who was denied denies nobody else
+		{`{"attributes":{"user":"b"},"settle":true}`, 200, "per-user", 2, true}, // one denial does not deny others
 		{`{"attributes":{"user":"b"},"mode":"record","cost":3}`, 200, "per-user", 0, false},
 		{`{"attributes":{"user":"b"}}`, 429, "per-user", 0, false},
 		{`{"attributes":{"user":"c","api":"login"}}`, 200, "failures", 0, false},
 		{`{"attributes":{"user":"c","api":"login"}}`, 503, "failures", 0, false},
 		{`{"attributes":{}}`, 200, "", 0, false},
 	}
-	questions := make([]string, len(rows))
+	requests := make([]string, len(rows))
 	for i, row := range rows {
-		questions[i] = row.ask
+		requests[i] = row.ask
 	}
-	for i, a := range batchOf(t, door, questions...) {
+	for i, a := range batchOf(t, api, requests...) {
 		want := rows[i]
 		if a.Status != want.status || (a.Rule != nil) != (want.rule != "") || (a.Receipt != "") != want.receipt {
 			t.Errorf("%d, %s: %+v", i, want.ask, a)
@@ -61,7 +61,7 @@ func TestBatch(t *testing.T) {
 	}
 }
 
-// TestBatchIsEachAlone holds a batch against the same questions one by one, at a door of their own.
+// TestBatchIsEachAlone compares a batch with the same requests one by one, to an API of their own.
 func TestBatchIsEachAlone(t *testing.T) {
 	ask := rapid.Custom(func(t *rapid.T) string {
 		about := rapid.SampledFrom([]string{
@@ -72,21 +72,21 @@ func TestBatchIsEachAlone(t *testing.T) {
 		return fmt.Sprintf(`{%s%s,"cost":%d}`, about, how, rapid.IntRange(1, 4).Draw(t, "cost"))
 	})
 	rapid.Check(t, func(rt *rapid.T) {
-		together, alone := plainDoor(t, testRules), plainDoor(t, testRules) // they are asked thousands of times
-		questions := rapid.SliceOfN(ask, 1, 12).Draw(rt, "questions")
-		for i, got := range batchOf(rt, together, questions...) {
-			w := post(alone, questions[i])
+		together, alone := plainAPI(t, testRules), plainAPI(t, testRules) // unchecked: thousands of requests
+		requests := rapid.SliceOfN(ask, 1, 12).Draw(rt, "requests")
+		for i, got := range batchOf(rt, together, requests...) {
+			w := post(alone, requests[i])
 			var want BatchAnswer
 			must(rt, json.Unmarshal(w.Body.Bytes(), &want.Answer))
 			want.Status = w.Code
 			if got, want := words(got), words(want); got != want {
-				rt.Fatalf("%d, %s:\ntogether %s\nalone    %s", i, questions[i], got, want)
+				rt.Fatalf("%d, %s:\ntogether %s\nalone    %s", i, requests[i], got, want)
 			}
 		}
 	})
 }
 
-// words is an answer without its times, which the clock decides.
+// words is an answer without its times, which depend on the clock.
 func words(a BatchAnswer) string {
 	for _, ms := range []*int64{a.RetryAfterMS, a.ResetMS} {
 		if ms != nil && *ms > 0 {
@@ -97,11 +97,11 @@ func words(a BatchAnswer) string {
 	return string(text)
 }
 
-// TestBatchRefusals: one bad question refuses all, and none is charged.
+// TestBatchRefusals: one invalid request refuses all, and none is charged.
 func TestBatchRefusals(t *testing.T) {
-	door := newDoor(t)
+	api := newAPI(t)
 	const good = `{"attributes":{"user":"a"}}`
-	list := func(questions ...string) string { return `{"checks":[` + strings.Join(questions, ",") + `]}` }
+	list := func(requests ...string) string { return `{"checks":[` + strings.Join(requests, ",") + `]}` }
 	many := func(n int) string {
 		return list(strings.Split(strings.Repeat(good+" ", n)[:n*(len(good)+1)-1], " ")...)
 	}
@@ -119,12 +119,12 @@ func TestBatchRefusals(t *testing.T) {
 		{`{"checks":[` + good + `],"cost":2}`, 400, `"checks" and something else`},
 		{`{"attributes":{"user":"a"},"checks":[` + good + `]}`, 400, `"checks" and something else`},
 		{list(good) + `{}`, 400, `goes on`},
-		{list(good, `null`), 400, `"checks"[1]: question: want an object`},
+		{list(good, `null`), 400, `"checks"[1]: request: want an object`},
 		{list(good, good, `{"cost":1}`), 400, `"checks"[2]: neither`},
 		{list(`{"checks":[` + good + `]}`), 400, `"checks"[0]: unknown field "checks"`},
 		{list(good, `{"attributes":{},"cost":0}`), 400, `"checks"[1]: "cost"`},
 		{list(good, `{"rule":"none","key":"a"}`), 400, `"checks"[1]: rule "none": there is no such rule`},
-		{list(good, `{"attributes":{},"mode":"wait"}`), 400, `"checks"[1]: "mode": "wait" is for a question that comes alone`},
+		{list(good, `{"attributes":{},"mode":"wait"}`), 400, `"checks"[1]: "mode": "wait" is for a request that comes alone`},
 		{list(good, `{"attributes":{},"mode":"peek","settle":true}`), 400, `"checks"[1]: "settle"`},
 		{many(MaxBatch + 1), 400, `"checks": more than 1000`},
 		{strings.Repeat(" ", MaxBatchBody-MaxBody) + many(MaxBatch), 200, ``},
@@ -132,21 +132,21 @@ func TestBatchRefusals(t *testing.T) {
 		{list(good) + strings.Repeat(" ", MaxBatchBody-len(list(good))+1), 413, `longer than 1048576 bytes`},
 		{good + strings.Repeat(" ", MaxBody), 413, `longer than 65536 bytes`}, // it is no batch
 		{strings.Repeat("[", MaxBatchBody), 413, `longer than 65536 bytes`},
-		{`{"checks":[` + strings.Repeat("[", MaxBody), 400, `"checks"[0]: question: want an object`},
+		{`{"checks":[` + strings.Repeat("[", MaxBody), 400, `"checks"[0]: request: want an object`},
 	} {
-		at := door
-		if row.status == 200 { // it is charged, which the other door's user shall not be
-			at = newDoor(t)
+		at := api
+		if row.status == 200 { // it is charged, at an API of its own
+			at = newAPI(t)
 		}
 		says(t, post(at, row.body), row.status, row.want)
 	}
-	if a := batchOf(t, door, `{"attributes":{"user":"a"},"mode":"peek"}`); *a[0].Remaining != 3 {
-		t.Errorf("charged by what was refused: %+v", a[0])
+	if a := batchOf(t, api, `{"attributes":{"user":"a"},"mode":"peek"}`); *a[0].Remaining != 3 {
+		t.Errorf("refused requests were charged: %+v", a[0])
 	}
 }
 
-// TestWaitsForPermits: nobody grants any here, so a question waits as long as it may, and all of a batch together no longer.
-// Under other rules none waits, and when the rules change, so does that.
+// TestWaitsForPermits: no aggregator grants any, so a request waits as long as it may, and a whole
+// batch no longer. Under other rules none waits, and a change of rules takes effect.
 func TestWaitsForPermits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		set := func(enforcement string) *rules.Set {
@@ -156,7 +156,7 @@ func TestWaitsForPermits(t *testing.T) {
 		}
 		checker, err := check.New(check.Options{Rules: set("async"), Link: nobody{}, MaxIdleKeys: 1000})
 		must(t, err)
-		door := described(t, New(checker, time.Second))
+		api := described(t, New(checker, time.Second))
 		for i, enforcement := range []string{"async", "strict", "async"} {
 			must(t, checker.SetRules(set(enforcement), uint64(i+1)))
 			want, status := time.Duration(0), 200
@@ -164,12 +164,12 @@ func TestWaitsForPermits(t *testing.T) {
 				want, status = time.Second, 429
 			}
 			began := time.Now()
-			one := post(door, `{"rule":"r","key":"a"}`)
+			one := post(api, `{"rule":"r","key":"a"}`)
 			if took := time.Since(began); took != want || one.Code != status {
 				t.Errorf("%d, %s: %v, %d %s", i, enforcement, took, one.Code, one.Body)
 			}
 			began = time.Now()
-			batch := batchOf(t, door, `{"rule":"r","key":"b"}`, `{"rule":"r","key":"c"}`, `{"attributes":{"user":"d"}}`)
+			batch := batchOf(t, api, `{"rule":"r","key":"b"}`, `{"rule":"r","key":"c"}`, `{"attributes":{"user":"d"}}`)
 			if took := time.Since(began); took != want || batch[0].Status != status || batch[2].Status != status {
 				t.Errorf("%d, %s: a batch took %v, %+v", i, enforcement, took, batch)
 			}
@@ -178,11 +178,11 @@ func TestWaitsForPermits(t *testing.T) {
 }
 
 func TestSettleBatch(t *testing.T) {
-	door := newDoor(t)
-	asked := batchOf(t, door, `{"attributes":{"user":"a"},"cost":3,"settle":true}`, `{"attributes":{"user":"b"},"cost":3,"settle":true}`)
+	api := newAPI(t)
+	asked := batchOf(t, api, `{"attributes":{"user":"a"},"cost":3,"settle":true}`, `{"attributes":{"user":"b"},"cost":3,"settle":true}`)
 	a, b := asked[0].Receipt, asked[1].Receipt
 	one := func(receipt string, cost int) string { return fmt.Sprintf(`{"receipt":%q,"cost":%d}`, receipt, cost) }
-	w := settle(door, `{"settlements":[`+one(a, 1)+`,`+one("nonsense", 1)+`,`+one(a, 1)+`,`+one(b, 0)+`]}`)
+	w := settle(api, `{"settlements":[`+one(a, 1)+`,`+one("nonsense", 1)+`,`+one(a, 1)+`,`+one(b, 0)+`]}`)
 	var got Settled
 	if err := json.Unmarshal(w.Body.Bytes(), &got); err != nil || w.Code != 200 || len(got.Answers) != 4 {
 		t.Fatalf("%d %s", w.Code, w.Body)
@@ -192,7 +192,7 @@ func TestSettleBatch(t *testing.T) {
 			t.Errorf("%d: %+v, want %d", i, a, want)
 		}
 	}
-	left := batchOf(t, door, `{"rule":"per-user","key":"a","mode":"peek"}`, `{"rule":"per-user","key":"b","mode":"peek"}`)
+	left := batchOf(t, api, `{"rule":"per-user","key":"a","mode":"peek"}`, `{"rule":"per-user","key":"b","mode":"peek"}`)
 	if *left[0].Remaining != 2 || *left[1].Remaining != 3 {
 		t.Errorf("remaining: %d and %d, want 2 and 3", *left[0].Remaining, *left[1].Remaining)
 	}

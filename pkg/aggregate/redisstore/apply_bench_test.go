@@ -9,10 +9,10 @@ import (
 	"github.com/offpath-io/offpath/pkg/aggregate/storage"
 )
 
-// BenchmarkFold is what one fold takes of Redis' CPU, by how many keys are in it, one after the
-// other: what a fold costs beside its keys decides how many aggregators and shards a Redis bears
+// BenchmarkApply is what one batch takes of Redis' CPU, by how many keys are in it, one after the
+// other: what a batch costs beside its keys decides how many aggregators and shards a Redis bears
 // (docs/scale.md).
-func BenchmarkFold(b *testing.B) {
+func BenchmarkApply(b *testing.B) {
 	for _, keys := range []int{1, 10, 100, 1000} {
 		b.Run(strconv.Itoa(keys), func(b *testing.B) {
 			store, admin := newStore(b, 1)

@@ -1,4 +1,4 @@
-package door
+package api
 
 import (
 	"bytes"
@@ -9,7 +9,7 @@ import (
 	"github.com/offpath-io/offpath/pkg/window"
 )
 
-// asEncodingJSON is a question as encoding/json reads it, which takes more than the door does.
+// asEncodingJSON is a request as encoding/json reads it. That accepts more than the API does.
 type asEncodingJSON struct {
 	Attributes map[string]string `json:"attributes"`
 	Rule       *string           `json:"rule"`
@@ -19,8 +19,8 @@ type asEncodingJSON struct {
 	Settle     bool              `json:"settle"`
 }
 
-// FuzzCheckRequest holds the decoder against encoding/json: what it takes must be JSON, and mean the
-// same there.
+// FuzzCheckRequest compares the decoder with encoding/json: a body that it accepts must be JSON,
+// and mean the same there.
 func FuzzCheckRequest(f *testing.F) {
 	for _, seed := range []string{
 		`{"attributes":{"user":"kristie","ip":"203.0.113.9","api":"createURL"},"cost":1}`,
@@ -54,7 +54,7 @@ func FuzzCheckRequest(f *testing.F) {
 			return
 		}
 		if len(batch) != len(want.Checks) || len(batch) == 0 {
-			t.Fatalf("%q: %d questions, want %d", body, len(batch), len(want.Checks))
+			t.Fatalf("%q: %d requests, want %d", body, len(batch), len(want.Checks))
 		}
 		for i, q := range batch {
 			q.mustBe(t, want.Checks[i])
@@ -62,7 +62,7 @@ func FuzzCheckRequest(f *testing.F) {
 	})
 }
 
-func (q question) mustBe(t *testing.T, want asEncodingJSON) {
+func (q request) mustBe(t *testing.T, want asEncodingJSON) {
 	t.Helper()
 	got := make(map[string]string)
 	for _, a := range q.attributes {
@@ -94,7 +94,7 @@ func isRefused(t *testing.T, err error) bool {
 	return err != nil
 }
 
-// readJSON reads what the door took as encoding/json does.
+// readJSON reads an accepted body with encoding/json.
 func readJSON(t *testing.T, body []byte, into any) {
 	t.Helper()
 	d := json.NewDecoder(bytes.NewReader(body))
@@ -136,7 +136,7 @@ func FuzzSettleRequest(f *testing.F) {
 		}
 		readJSON(t, body, &want)
 		if batch == nil {
-			batch, want.Settlements = []bill{b}, []one{want.one}
+			batch, want.Settlements = []settlement{b}, []one{want.one}
 		}
 		if len(batch) != len(want.Settlements) || len(batch) == 0 {
 			t.Fatalf("%q: %d settlements, want %d", body, len(batch), len(want.Settlements))

@@ -1,4 +1,4 @@
-package door
+package api
 
 import (
 	"encoding/json"
@@ -14,9 +14,9 @@ import (
 	"github.com/offpath-io/offpath/pkg/rules"
 )
 
-func settle(door http.Handler, body string) *httptest.ResponseRecorder {
+func settle(api http.Handler, body string) *httptest.ResponseRecorder {
 	w := httptest.NewRecorder()
-	door.ServeHTTP(w, httptest.NewRequest(http.MethodPost, SettlePath, strings.NewReader(body)))
+	api.ServeHTTP(w, httptest.NewRequest(http.MethodPost, SettlePath, strings.NewReader(body)))
 	return w
 }
 
@@ -33,30 +33,30 @@ func TestSettle(t *testing.T) {
 		`{"attributes":{"user":"a"},"cost":3,"settle":true}`,
 		`{"settle":true,"rule":"per-user","key":"a","cost":3}`,
 	} {
-		door := newDoor(t)
-		first := post(door, ask)
+		api := newAPI(t)
+		first := post(api, ask)
 		receipt := receiptOf(t, first)
 		if first.Code != 200 || receipt == "" {
 			t.Fatalf("%s: %d %s", ask, first.Code, first.Body)
 		}
-		if w := post(door, ask); w.Code != 429 || receiptOf(t, w) != "" {
+		if w := post(api, ask); w.Code != 429 || receiptOf(t, w) != "" {
 			t.Errorf("over the limit: %d %s", w.Code, w.Body)
 		}
-		if w := settle(door, fmt.Sprintf(`{"receipt":%q,"cost":1}`, receipt)); w.Code != 204 || w.Body.Len() != 0 {
+		if w := settle(api, fmt.Sprintf(`{"receipt":%q,"cost":1}`, receipt)); w.Code != 204 || w.Body.Len() != 0 {
 			t.Errorf("settle: %d %s", w.Code, w.Body)
 		}
-		w := post(door, `{"attributes":{"user":"a"},"settle":false}`)
+		w := post(api, `{"attributes":{"user":"a"},"settle":false}`)
 		if w.Code != 200 || !strings.Contains(w.Body.String(), `"remaining":1`) || receiptOf(t, w) != "" {
 			t.Errorf("then: %d %s", w.Code, w.Body)
 		}
-		says(t, settle(door, fmt.Sprintf(`{"receipt":%q,"cost":1}`, receipt)), 409, "has been settled")
+		says(t, settle(api, fmt.Sprintf(`{"receipt":%q,"cost":1}`, receipt)), 409, "has been settled")
 	}
 }
 
 func TestSettleRefusals(t *testing.T) {
-	door := newDoor(t)
-	receipt := receiptOf(t, post(door, `{"attributes":{"user":"a"},"settle":true}`))
-	old, err := doorKeys.Encode(&events.Receipt{Epoch: 1, Number: 1, Made: time.Now().Add(-21 * time.Hour).UnixNano()})
+	api := newAPI(t)
+	receipt := receiptOf(t, post(api, `{"attributes":{"user":"a"},"settle":true}`))
+	old, err := receiptKeys.Encode(&events.Receipt{Epoch: 1, Number: 1, Made: time.Now().Add(-21 * time.Hour).UnixNano()})
 	must(t, err)
 	good := fmt.Sprintf(`{"receipt":%q,"cost":1}`, receipt)
 	for _, row := range []struct {
@@ -85,10 +85,10 @@ func TestSettleRefusals(t *testing.T) {
 		{`{"receipt":"` + strings.Repeat("A", MaxBody) + `"}`, 413, "longer"},
 		{fmt.Sprintf(`{"receipt":%q,"cost":0}`, receipt), 204, ""}, // none of these has used it up
 	} {
-		says(t, settle(door, row.body), row.status, row.reason)
+		says(t, settle(api, row.body), row.status, row.reason)
 	}
-	says(t, post(door, `{"attributes":{"user":"a"},"settle":1}`), 400, "want true or false")
-	says(t, post(door, `{"rule":"nobody","key":"a","settle":true}`), 400, "no such rule")
+	says(t, post(api, `{"attributes":{"user":"a"},"settle":1}`), 400, "want true or false")
+	says(t, post(api, `{"rule":"nobody","key":"a","settle":true}`), 400, "no such rule")
 }
 
 // In an outage settlements wait, but not any number of them.
@@ -97,11 +97,11 @@ func TestTooManySettlements(t *testing.T) {
 	must(t, err)
 	checker, err := check.New(check.Options{Rules: set, Link: nobody{}, MaxSettling: 1, MaxIdleKeys: 1000})
 	must(t, err)
-	door := described(t, New(checker, 0))
+	api := described(t, New(checker, 0))
 	ask := `{"attributes":{"user":"a"},"settle":true}`
-	first, second := receiptOf(t, post(door, ask)), receiptOf(t, post(door, ask))
-	says(t, settle(door, fmt.Sprintf(`{"receipt":%q,"cost":0}`, first)), 204, "")
-	if w := settle(door, fmt.Sprintf(`{"receipt":%q,"cost":0}`, second)); w.Code != 503 || w.Header().Get("Retry-After") == "" {
+	first, second := receiptOf(t, post(api, ask)), receiptOf(t, post(api, ask))
+	says(t, settle(api, fmt.Sprintf(`{"receipt":%q,"cost":0}`, first)), 204, "")
+	if w := settle(api, fmt.Sprintf(`{"receipt":%q,"cost":0}`, second)); w.Code != 503 || w.Header().Get("Retry-After") == "" {
 		t.Errorf("%d %s", w.Code, w.Body)
 	}
 }

@@ -23,17 +23,18 @@ const (
 	year  = typev3.RateLimitUnit_YEAR
 )
 
-// A descriptor's own limit takes the place of the rules; hits of the same domain, keys, values and unit share a count.
+// An inline limit takes the place of the rules; hits of the same domain, keys, values and
+// unit share a count.
 func TestOwnLimit(t *testing.T) {
 	c := client(t, New(newChecker(t, shop), Options{}))
 	with := func(limit uint32, unit typev3.RateLimitUnit, entries ...string) *ratelimit.RateLimitDescriptor {
-		return withLimit(descriptor(entries...), limit, unit)
+		return withLimit(newDescriptor(entries...), limit, unit)
 	}
 	for _, s := range []step{
 		{"instead of the rule's 3 a day", request("shop", 5, with(10, month, "user=ann")), ok, 10, 5},
 		{"a higher one has more room", request("shop", 6, with(20, month, "user=ann")), ok, 20, 9},
 		{"a lower one has none", request("shop", 1, with(10, month, "user=ann")), over, 10, 0},
-		{"the rule was not charged", request("shop", 1, descriptor("user=ann")), ok, 3, 2},
+		{"the rule was not charged", request("shop", 1, newDescriptor("user=ann")), ok, 3, 2},
 		{"where there is no rule", request("shop", 1, with(10, year, "color=red", "size=s")), ok, 10, 9},
 		{"another value", request("shop", 1, with(10, year, "color=red", "size=m")), ok, 10, 9},
 		{"another unit", request("shop", 1, with(10, month, "color=red", "size=s")), ok, 10, 9},
@@ -53,40 +54,40 @@ func TestOwnLimit(t *testing.T) {
 	}
 }
 
-// Own limits and rules together: all pass, or none is charged.
+// Inline limits and rules together: all pass, or none is charged.
 func TestOwnLimitAmongSeveral(t *testing.T) {
 	c := client(t, New(newChecker(t, shop), Options{}))
-	own := func() *ratelimit.RateLimitDescriptor { return withLimit(descriptor("color=red"), 2, year) }
-	both := request("shop", 1, descriptor("plan=a"), own())
+	own := func() *ratelimit.RateLimitDescriptor { return withLimit(newDescriptor("color=red"), 2, year) }
+	both := request("shop", 1, newDescriptor("plan=a"), own())
 	ask(t, c, both)
 	ask(t, c, both)
 	answer := ask(t, c, both)
 	if answer.OverallCode != over || answer.Statuses[0].Code != ok || answer.Statuses[1].Code != over || answer.Statuses[0].LimitRemaining != 5 {
 		t.Errorf("%v", answer)
 	}
-	if s := ask(t, c, request("shop", 1, descriptor("plan=a"))).Statuses[0]; s.LimitRemaining != 4 {
+	if s := ask(t, c, request("shop", 1, newDescriptor("plan=a"))).Statuses[0]; s.LimitRemaining != 4 {
 		t.Errorf("a denied request was charged: %v", s)
 	}
-	none := request("shop", 1, descriptor("user=bob"), withLimit(descriptor("color=red"), 0, year))
+	none := request("shop", 1, newDescriptor("user=bob"), withLimit(newDescriptor("color=red"), 0, year))
 	if answer := ask(t, c, none); answer.OverallCode != over || answer.Statuses[0].LimitRemaining != 3 {
 		t.Errorf("with a limit of 0: %v", answer)
 	}
 }
 
-// There are so many kinds of own limits, and one more is refused; nothing else suffers.
+// There are so many names of inline limits, and one more is refused; nothing else suffers.
 func TestTooManyOwnLimits(t *testing.T) {
 	service := New(newChecker(t, shop), Options{})
 	c := client(t, service)
 	for i := range check.MaxInlineLimits {
-		if _, err := service.ShouldRateLimit(t.Context(), request("shop", 1, withLimit(descriptor(fmt.Sprintf("k%d=x", i)), 1, year))); err != nil {
+		if _, err := service.ShouldRateLimit(t.Context(), request("shop", 1, withLimit(newDescriptor(fmt.Sprintf("k%d=x", i)), 1, year))); err != nil {
 			t.Fatal(err)
 		}
 	}
-	r := request("shop", 1, descriptor("user=ann"), withLimit(descriptor("one=more"), 1, year))
+	r := request("shop", 1, newDescriptor("user=ann"), withLimit(newDescriptor("one=more"), 1, year))
 	if _, err := c.ShouldRateLimit(t.Context(), r); status.Code(err) != codes.ResourceExhausted || !strings.Contains(err.Error(), "too many names") {
 		t.Errorf("%v", err)
 	}
-	if s := ask(t, c, request("shop", 1, descriptor("user=ann"))).Statuses[0]; s.LimitRemaining != 2 {
+	if s := ask(t, c, request("shop", 1, newDescriptor("user=ann"))).Statuses[0]; s.LimitRemaining != 2 {
 		t.Errorf("a refused request was charged: %v", s)
 	}
 }
@@ -106,14 +107,14 @@ func TestOwnName(t *testing.T) {
 		{{Name: "domain", Value: ""}, {Name: "", Value: ""}},
 	} {
 		for _, times := range []uint32{0, 2} {
-			name := ownName(of, 2, times)
+			name := inlineName(of, 2, times)
 			if before, taken := seen[name]; taken || name == "" || len(name) > check.MaxInlineName {
 				t.Errorf("%v: %q, as %s", of, name, before)
 			}
 			seen[name] = fmt.Sprint(of, times)
 		}
 	}
-	if got := ownName(identity.Attributes{{Name: "domain", Value: "shop"}, {Name: "user", Value: "ann"}}, 2, 1); got != "shop|user|minute" {
+	if got := inlineName(identity.Attributes{{Name: "domain", Value: "shop"}, {Name: "user", Value: "ann"}}, 2, 1); got != "shop|user|minute" {
 		t.Errorf("%q", got)
 	}
 }
@@ -139,7 +140,7 @@ func TestKnownDomains(t *testing.T) {
 		}
 		set, err := rules.Parse([]byte(text))
 		must(t, err)
-		if got := newPrepared(set).knows(test.domain); got != test.want {
+		if got := newPlan(set).knows(test.domain); got != test.want {
 			t.Errorf("%q: %q is known: %v", test.matches, test.domain, got)
 		}
 	}
@@ -149,11 +150,11 @@ func TestKnownDomains(t *testing.T) {
 func TestRulesChange(t *testing.T) {
 	checker := newChecker(t, shop)
 	c := client(t, New(checker, Options{}))
-	ask(t, c, request("shop", 1, descriptor("user=ann")))
+	ask(t, c, request("shop", 1, newDescriptor("user=ann")))
 	set, err := rules.Parse([]byte("rules: [{name: 'shop|user', match: {domain: shop}, key: [user], limit: 100/day, algorithm: fixed_window}]"))
 	must(t, err)
 	must(t, checker.SetRules(set, 1))
-	if s := ask(t, c, request("shop", 1, descriptor("user=ann"))).Statuses[0]; s.CurrentLimit.GetRequestsPerUnit() != 100 || s.LimitRemaining != 98 {
+	if s := ask(t, c, request("shop", 1, newDescriptor("user=ann"))).Statuses[0]; s.CurrentLimit.GetRequestsPerUnit() != 100 || s.LimitRemaining != 98 {
 		t.Errorf("%v", s)
 	}
 }

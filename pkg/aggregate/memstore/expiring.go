@@ -2,10 +2,10 @@ package memstore
 
 import "strings"
 
-// aged are values by key. They live in two maps, so that what has expired goes with its whole map and
-// nobody ever walks the keys: whatever is written goes to the young map, and when everything in the old
-// one has expired, the young one becomes the old.
-type aged[T any] struct {
+// expiring holds values by key. They live in two maps, so that expired ones go with their whole map
+// and nothing ever walks the keys: writes go to the young map, and when everything in the old one
+// has expired, the young one becomes the old.
+type expiring[T any] struct {
 	young, old generation[T]
 }
 
@@ -14,7 +14,7 @@ type generation[T any] struct {
 	until  int64 // when the last of the values expires
 }
 
-func (a *aged[T]) rotate(now int64) {
+func (a *expiring[T]) rotate(now int64) {
 	if a.old.until <= now && len(a.young.byText) > 0 || a.young.byText == nil {
 		a.old = a.young
 		a.young = generation[T]{byText: make(map[string]*T)}
@@ -22,17 +22,16 @@ func (a *aged[T]) rotate(now int64) {
 }
 
 // find returns a key's value, nil if there is none.
-func (a *aged[T]) find(text string) *T {
+func (a *expiring[T]) find(text string) *T {
 	if v := a.young.byText[text]; v != nil {
 		return v
 	}
 	return a.old.byText[text]
 }
 
-// keep sees to it that the key, with this value, is in the young map, and stays there until then at
-// least. What it brings from the old map expires no later than that map, and so before the young one can
-// go.
-func (a *aged[T]) keep(text string, v *T, until int64) {
+// keep puts the key, with this value, into the young map, until at least the given time. A value
+// from the old map expires no later than that map, and so before the young one can go.
+func (a *expiring[T]) keep(text string, v *T, until int64) {
 	a.young.until = max(a.young.until, until)
 	if a.young.byText[text] == v {
 		return
@@ -41,10 +40,10 @@ func (a *aged[T]) keep(text string, v *T, until int64) {
 	a.young.byText[strings.Clone(text)] = v // text is part of a whole message's
 }
 
-func (a *aged[T]) expired(now int64) bool { return a.young.until <= now && a.old.until <= now }
+func (a *expiring[T]) expired(now int64) bool { return a.young.until <= now && a.old.until <= now }
 
-func (a *aged[T]) clone(one func(*T) *T) aged[T] {
-	return aged[T]{young: a.young.clone(one), old: a.old.clone(one)}
+func (a *expiring[T]) clone(one func(*T) *T) expiring[T] {
+	return expiring[T]{young: a.young.clone(one), old: a.old.clone(one)}
 }
 
 func (g generation[T]) clone(one func(*T) *T) generation[T] {

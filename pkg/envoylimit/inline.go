@@ -15,28 +15,30 @@ import (
 	"github.com/offpath-io/offpath/pkg/window"
 )
 
-// own is a limit that a descriptor brings along.
-type own struct {
+// inlineLimit is a limit that a descriptor brings along.
+type inlineLimit struct {
 	limit check.InlineLimit
 	key   string
 	shown *ratelimitv3.RateLimitResponse_RateLimit
 }
 
-// readOwn takes in the limit of the descriptor at place i. As with envoyproxy/ratelimit it counts for nothing in a domain
-// that no rule speaks of.
-func (a *asking) readOwn(q *question, i int, l *ratelimit.RateLimitDescriptor_RateLimitOverride) error {
-	attrs := a.attributes(q)
+// readInline reads the limit of the descriptor at index i. As in envoyproxy/ratelimit, it does not
+// apply in a domain that no rule matches.
+func (c *call) readInline(
+	q *descriptor, i int, l *ratelimit.RateLimitDescriptor_RateLimitOverride,
+) error {
+	attrs := c.attributes(q)
 	length, err := lengthOf(i, l)
 	switch {
 	case err != nil:
 		return err
-	case !a.prepared.knows(attrs[0].Value):
-		q.spared = true
+	case !c.plan.knows(attrs[0].Value):
+		q.exempt = true
 		return nil
 	}
-	name := ownName(attrs, unitOf(l), l.GetUnitMultiplier().GetValue())
-	q.own = &own{
-		key: ownKey(attrs[1:]),
+	name := inlineName(attrs, unitOf(l), l.GetUnitMultiplier().GetValue())
+	q.inline = &inlineLimit{
+		key: inlineKey(attrs[1:]),
 		limit: check.InlineLimit{
 			Name: name, Limit: int64(l.GetRequestsPerUnit()),
 			Window: window.Shape{Length: length, Buckets: 1, Fixed: true},
@@ -50,29 +52,38 @@ func (a *asking) readOwn(q *question, i int, l *ratelimit.RateLimitDescriptor_Ra
 	return nil
 }
 
-// unitOf is a limit's unit as answers have it, by the same number; requests have no word for a week.
-func unitOf(l *ratelimit.RateLimitDescriptor_RateLimitOverride) ratelimitv3.RateLimitResponse_RateLimit_Unit {
+// unitOf returns a limit's unit as the type of answers, by the same number. The type of requests
+// has no week.
+func unitOf(
+	l *ratelimit.RateLimitDescriptor_RateLimitOverride,
+) ratelimitv3.RateLimitResponse_RateLimit_Unit {
 	return ratelimitv3.RateLimitResponse_RateLimit_Unit(l.GetUnit())
 }
 
-// lengthOf is over how long a descriptor's limit holds.
-func lengthOf(i int, l *ratelimit.RateLimitDescriptor_RateLimitOverride) (time.Duration, error) {
+// lengthOf returns the window of a descriptor's limit.
+func lengthOf(
+	i int, l *ratelimit.RateLimitDescriptor_RateLimitOverride,
+) (time.Duration, error) {
 	unit, ok := lengths[unitOf(l)]
 	if !ok {
-		return 0, invalid("descriptor %d: limit: unit %v: want SECOND, MINUTE, HOUR, DAY, WEEK, MONTH or YEAR", i+1, unitOf(l))
+		return 0, invalid("descriptor %d: limit: unit %v: "+
+			"want SECOND, MINUTE, HOUR, DAY, WEEK, MONTH or YEAR", i+1, unitOf(l))
 	}
 	if l.GetUnitMultiplier() == nil {
 		return unit, nil
 	}
 	times := time.Duration(l.GetUnitMultiplier().GetValue())
 	if times < 1 || times > window.MaxLength/unit {
-		return 0, invalid("descriptor %d: limit: unit_multiplier %d: want 1 to %d of this unit", i+1, times, window.MaxLength/unit)
+		return 0, invalid("descriptor %d: limit: unit_multiplier %d: want 1 to %d of this unit",
+			i+1, times, window.MaxLength/unit)
 	}
 	return unit * times, nil
 }
 
-// ownName is what hits of a domain, a list of keys and a unit are counted under.
-func ownName(attrs identity.Attributes, unit ratelimitv3.RateLimitResponse_RateLimit_Unit, times uint32) string {
+// inlineName returns the name of the counters of a domain, a list of keys and a unit.
+func inlineName(
+	attrs identity.Attributes, unit ratelimitv3.RateLimitResponse_RateLimit_Unit, times uint32,
+) string {
 	parts := make([]string, 0, MaxEntries+3)
 	parts = append(parts, attrs[0].Value)
 	for _, entry := range attrs[1:] {
@@ -90,8 +101,8 @@ func ownName(attrs identity.Attributes, unit ratelimitv3.RateLimitResponse_RateL
 	return "sha256:" + hex.EncodeToString(sum[:])
 }
 
-// ownKey is who is limited: the values, in their order.
-func ownKey(entries identity.Attributes) string {
+// inlineKey returns the limited key: the values, in their order.
+func inlineKey(entries identity.Attributes) string {
 	values := make([]string, len(entries))
 	for i, entry := range entries {
 		values[i] = entry.Value

@@ -1,4 +1,4 @@
-package door
+package api
 
 import (
 	"encoding/json"
@@ -38,19 +38,19 @@ func must(t interface{ Fatal(...any) }, err error) {
 	}
 }
 
-func newDoor(t testing.TB) http.Handler { return doorOf(t, testRules) }
+func newAPI(t testing.TB) http.Handler { return apiOf(t, testRules) }
 
-// doorOf is a door with these rules, whose answers are held against their description.
-func doorOf(t testing.TB, text string) http.Handler { return described(t, plainDoor(t, text)) }
+// apiOf is an API with these rules. Its answers are checked against the description.
+func apiOf(t testing.TB, text string) http.Handler { return described(t, plainAPI(t, text)) }
 
-var doorKeys = events.NewReceiptKeys()
+var receiptKeys = events.NewReceiptKeys()
 
-// plainDoor is one that nobody looks at.
-func plainDoor(t testing.TB, text string) http.Handler {
+// plainAPI is one whose answers are not checked.
+func plainAPI(t testing.TB, text string) http.Handler {
 	t.Helper()
 	set, err := rules.Parse([]byte(text))
 	must(t, err)
-	checker, err := check.New(check.Options{Rules: set, MaxIdleKeys: 1000, ReceiptKeys: func() events.ReceiptKeys { return doorKeys }})
+	checker, err := check.New(check.Options{Rules: set, MaxIdleKeys: 1000, ReceiptKeys: func() events.ReceiptKeys { return receiptKeys }})
 	must(t, err)
 	return New(checker, time.Second)
 }
@@ -61,7 +61,7 @@ func post(handler http.Handler, body string) *httptest.ResponseRecorder {
 	return w
 }
 
-// says fails the test unless an answer has a status and holds this text, quoted or not.
+// says fails the test unless an answer has a status and contains this text, quoted or not.
 func says(t *testing.T, w *httptest.ResponseRecorder, status int, want string) {
 	t.Helper()
 	if w.Code != status || !strings.Contains(strings.ReplaceAll(w.Body.String(), `\"`, `"`), want) {
@@ -69,16 +69,16 @@ func says(t *testing.T, w *httptest.ResponseRecorder, status int, want string) {
 	}
 }
 
-// TestAnswers asks one door in turn.
+// TestAnswers sends requests to one API in turn.
 func TestAnswers(t *testing.T) {
-	door := newDoor(t)
+	api := newAPI(t)
 	const none = "" // rule
 	for i, step := range []struct {
 		ask              string
 		status           int
 		rule             string
 		limit, remaining int
-		retry            string // T for any positive time, which depends on the clock; null for never
+		retry            string // T for any positive time; null for never
 	}{
 		{`{"attributes":{"user":"a"}}`, 200, "per-user", 3, 2, "0"},
 		{`{"attributes":{"user":"a"},"cost":2}`, 200, "per-user", 3, 0, "0"},
@@ -94,7 +94,7 @@ func TestAnswers(t *testing.T) {
 		{`{"attributes":{"ip":"203.0.113.9"}}`, 200, none, 0, 0, "0"},
 		{`{"attributes":{}}`, 200, none, 0, 0, "0"},
 	} {
-		w := post(door, step.ask)
+		w := post(api, step.ask)
 		want := fmt.Sprintf(`{"allowed":%v,"rule":%q,"limit":%d,"remaining":%d,"retry_after_ms":%s,"reset_ms":T,"freshness":"local"}`,
 			step.status == 200, step.rule, step.limit, step.remaining, step.retry)
 		if step.rule == none {
@@ -112,7 +112,7 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
-// withoutTimes puts T for positive times.
+// withoutTimes replaces positive times by T.
 func withoutTimes(t *testing.T, body string) string {
 	t.Helper()
 	var a Answer
@@ -144,7 +144,7 @@ func TestRounding(t *testing.T) {
 		{0, 0, "1", 0, 0}, // a denial always says at least one second
 	} {
 		w := httptest.NewRecorder()
-		answer(w, 429, NewAnswer(check.Decision{Rule: "r", RetryAfter: test.retry, Reset: test.reset}))
+		writeAnswer(w, 429, NewAnswer(check.Decision{Rule: "r", RetryAfter: test.retry, Reset: test.reset}))
 		var a Answer
 		must(t, json.Unmarshal(w.Body.Bytes(), &a))
 		if *a.RetryAfterMS != test.ms || *a.ResetMS != test.resetInMilli || w.Header().Get("Retry-After") != test.header {
@@ -154,7 +154,7 @@ func TestRounding(t *testing.T) {
 }
 
 func TestRefusals(t *testing.T) {
-	door := newDoor(t)
+	api := newAPI(t)
 	many := func(n int) string {
 		var b strings.Builder
 		for i := range n {
@@ -213,7 +213,7 @@ func TestRefusals(t *testing.T) {
 		{413, "longer than", []string{strings.Repeat(" ", MaxBody+1)}},
 	} {
 		for _, body := range test.bodies {
-			w := post(door, body)
+			w := post(api, body)
 			var refusal map[string]string
 			if err := json.Unmarshal(w.Body.Bytes(), &refusal); err != nil {
 				t.Fatalf("%.60s: %v: %s", body, err, w.Body)
@@ -227,45 +227,45 @@ func TestRefusals(t *testing.T) {
 		}
 	}
 	for _, body := range []string{many(maxAttributes), long(MaxBody)} {
-		says(t, post(door, body), 200, "")
+		says(t, post(api, body), 200, "")
 	}
 }
 
-// TestPathsAndMethods asks each path for what it does not do, and paths that there are not.
+// TestPathsAndMethods tries each path with other methods, and unknown paths.
 func TestPathsAndMethods(t *testing.T) {
-	asks := func(door http.Handler, method, target, body string, status int, allow string) {
+	asks := func(api http.Handler, method, target, body string, status int, allow string) {
 		t.Helper()
 		w := httptest.NewRecorder()
-		door.ServeHTTP(w, httptest.NewRequest(method, target, strings.NewReader(body)))
+		api.ServeHTTP(w, httptest.NewRequest(method, target, strings.NewReader(body)))
 		if w.Code != status || allow != "" && w.Header().Get("Allow") != allow || !json.Valid(w.Body.Bytes()) {
 			t.Errorf("%s %s, %d bytes: %d, Allow %q, %s", method, target, len(body), w.Code, w.Header().Get("Allow"), w.Body)
 		}
 	}
-	door := newDoor(t)
+	api := newAPI(t)
 	for _, target := range []string{"/", "/v1/check/", "/v1/checks", "/V1/check", "/v2/check", "/metrics"} {
-		asks(door, http.MethodPost, target, `{"attributes":{}}`, 404, "")
+		asks(api, http.MethodPost, target, `{"attributes":{}}`, 404, "")
 	}
-	asks(door, http.MethodGet, "/", "", 404, "")
-	asks(door, http.MethodPost, "/v1/check?1", `{"attributes":{}}`, 200, "") // as the command to try at the start asks
+	asks(api, http.MethodGet, "/", "", 404, "")
+	asks(api, http.MethodPost, "/v1/check?1", `{"attributes":{}}`, 200, "") // like the command that the demo prints
 	for path, to := range routes {
 		if to.method != http.MethodPost {
-			asks(door, http.MethodPatch, path, "", 405, "")
+			asks(api, http.MethodPatch, path, "", 405, "")
 			continue
 		}
 		for _, method := range []string{"GET", "HEAD", "PUT", "PATCH", "DELETE", "OPTIONS"} {
-			asks(door, method, path, `{"attributes":{}}`, 405, "POST")
+			asks(api, method, path, `{"attributes":{}}`, 405, "POST")
 		}
-		asks(door, http.MethodPost, path, strings.Repeat(" ", MaxBody+1), 413, "")
-		asks(door, http.MethodPost, path, strings.Repeat(" ", MaxBatchBody+1), 413, "")
+		asks(api, http.MethodPost, path, strings.Repeat(" ", MaxBody+1), 413, "")
+		asks(api, http.MethodPost, path, strings.Repeat(" ", MaxBatchBody+1), 413, "")
 		asks(described(t, NoRules()), http.MethodPost, path, `{"attributes":{}}`, 503, "")
 	}
 }
 
-// TestBodyEndsEarly has a client that goes away in the middle of its body.
+// TestBodyEndsEarly: a client goes away in the middle of its body.
 func TestBodyEndsEarly(t *testing.T) {
 	w := httptest.NewRecorder()
 	body := io.MultiReader(strings.NewReader(`{"attributes"`), brokenReader{})
-	newDoor(t).ServeHTTP(w, httptest.NewRequest(http.MethodPost, Path, body))
+	newAPI(t).ServeHTTP(w, httptest.NewRequest(http.MethodPost, Path, body))
 	says(t, w, 400, "")
 }
 
@@ -273,9 +273,9 @@ type brokenReader struct{}
 
 func (brokenReader) Read([]byte) (int, error) { return 0, io.ErrUnexpectedEOF }
 
-// BenchmarkDoor is what the door itself takes, without the server around it.
-func BenchmarkDoor(b *testing.B) {
-	door := plainDoor(b, testRules)
+// BenchmarkAPI measures the API itself, without the server around it.
+func BenchmarkAPI(b *testing.B) {
+	api := plainAPI(b, testRules)
 	const body = `{"attributes":{"user":"kristie","ip":"203.0.113.9","api":"createURL"},"cost":1}`
 	for name, text := range map[string]string{
 		"one":   body,
@@ -289,13 +289,13 @@ func BenchmarkDoor(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
 				_, _ = text.Seek(0, io.SeekStart)
-				door.ServeHTTP(w, r)
+				api.ServeHTTP(w, r)
 			}
 		})
 	}
 }
 
-// nowhere is where answers go.
+// nowhere discards answers.
 type nowhere struct{ header http.Header }
 
 func (w nowhere) Header() http.Header            { return w.header }

@@ -1,4 +1,4 @@
-package door
+package api
 
 import (
 	"bytes"
@@ -12,16 +12,17 @@ import (
 
 	"github.com/getkin/kin-openapi/openapi3"
 
+	"github.com/offpath-io/offpath/cmd/internal/reply"
 	"github.com/offpath-io/offpath/pkg/check"
 	"github.com/offpath-io/offpath/pkg/window"
 )
 
-// TestDescriptionIsSound also asks for it.
+// TestDescriptionIsSound also requests the document.
 func TestDescriptionIsSound(t *testing.T) {
 	must(t, document.Validate(t.Context()))
 	for _, method := range []string{http.MethodGet, http.MethodHead} {
 		w := httptest.NewRecorder()
-		newDoor(t).ServeHTTP(w, httptest.NewRequest(method, DescribePath, nil))
+		newAPI(t).ServeHTTP(w, httptest.NewRequest(method, DescribePath, nil))
 		if w.Code != 200 || w.Header().Get("Content-Type") != "application/yaml" || !bytes.Equal(w.Body.Bytes(), description) {
 			t.Errorf("%s: %d %v %.80s", method, w.Code, w.Header(), w.Body)
 		}
@@ -36,7 +37,7 @@ func TestPathsAreDescribed(t *testing.T) {
 	}
 	got := make(map[string]string)
 	for path, item := range document.Paths.Map() {
-		if path == "/v1/auth" { // of package forwardauth, whose tests hold it
+		if path == "/v1/auth" { // of package forwardauth, and tested there
 			continue
 		}
 		for method := range item.Operations() {
@@ -48,7 +49,8 @@ func TestPathsAreDescribed(t *testing.T) {
 	}
 }
 
-// fields are the names of a schema's properties, each with what is said of it: "?" that it may be left out, "0" that it may be null.
+// fields are the names of a schema's properties, each with "?" if it is optional and "0" if it may
+// be null.
 func fields(schema *openapi3.Schema) map[string]string {
 	names := make(map[string]string)
 	for _, part := range append(openapi3.SchemaRefs{{Value: schema}}, schema.AllOf...) {
@@ -66,7 +68,7 @@ func fields(schema *openapi3.Schema) map[string]string {
 	return names
 }
 
-// fieldsOf are those of the JSON that a type becomes.
+// fieldsOf are the names of the JSON fields of a type.
 func fieldsOf(of reflect.Type) map[string]string {
 	names := make(map[string]string)
 	for field := range of.Fields() {
@@ -87,12 +89,12 @@ func fieldsOf(of reflect.Type) map[string]string {
 	return names
 }
 
-// TestAnswersAreDescribed holds the fields of all answers against their schemas, both ways.
+// TestAnswersAreDescribed compares the fields of all answers with their schemas, both ways.
 func TestAnswersAreDescribed(t *testing.T) {
 	for schema, value := range map[string]any{
 		"Answer": Answer{}, "BatchAnswers": Answers{}, "BatchAnswer": BatchAnswer{},
 		"Settled": Settled{}, "SettledAnswer": SettledAnswer{},
-		"Explained": Explained{}, "Rule": Rule{}, "Part": Part{}, "Refusal": refusal{},
+		"Explained": Explained{}, "Rule": Rule{}, "Part": Part{}, "Refusal": reply.Failure{},
 	} {
 		got, want := fields(document.Components.Schemas[schema].Value), fieldsOf(reflect.TypeOf(value))
 		if !maps.Equal(got, want) {
@@ -101,8 +103,8 @@ func TestAnswersAreDescribed(t *testing.T) {
 	}
 }
 
-// TestQuestionsAreDescribed holds the fields that the door reads against the schemas, both ways.
-func TestQuestionsAreDescribed(t *testing.T) {
+// TestRequestsAreDescribed compares the fields that the API reads with the schemas, both ways.
+func TestRequestsAreDescribed(t *testing.T) {
 	named := func(schema string) *openapi3.Schema { return document.Components.Schemas[schema].Value }
 	explain := document.Paths.Value(ExplainPath).Post.RequestBody.Value.Content["application/json"].Schema.Value
 	for _, test := range []struct {
@@ -111,10 +113,10 @@ func TestQuestionsAreDescribed(t *testing.T) {
 		want   []string
 		but    []string // read, but of no use there
 	}{
-		{"Question", named("Question"), slices.Collect(maps.Keys(questionFields)), nil},
-		{"BatchQuestion", named("BatchQuestion"), slices.Collect(maps.Keys(questionFields)), nil},
-		{"explain", explain, slices.Collect(maps.Keys(questionFields)), []string{"rule", "key"}},
-		{"Settlement", named("Settlement"), slices.Collect(maps.Keys(billFields)), nil},
+		{"Question", named("Question"), slices.Collect(maps.Keys(requestFields)), nil},
+		{"BatchQuestion", named("BatchQuestion"), slices.Collect(maps.Keys(requestFields)), nil},
+		{"explain", explain, slices.Collect(maps.Keys(requestFields)), []string{"rule", "key"}},
+		{"Settlement", named("Settlement"), slices.Collect(maps.Keys(settlementFields)), nil},
 		{"Batch", named("Batch"), []string{"checks"}, nil},
 		{"SettlementBatch", named("SettlementBatch"), []string{"settlements"}, nil},
 	} {
@@ -127,7 +129,7 @@ func TestQuestionsAreDescribed(t *testing.T) {
 	}
 }
 
-// TestBoundsAreDescribed holds the numbers of the description against the door's.
+// TestBoundsAreDescribed compares the numbers of the description with the API's.
 func TestBoundsAreDescribed(t *testing.T) {
 	schemas := document.Components.Schemas
 	property := func(schema, name string) *openapi3.Schema { return schemas[schema].Value.Properties[name].Value }

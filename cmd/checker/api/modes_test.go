@@ -1,4 +1,4 @@
-package door
+package api
 
 import (
 	"encoding/json"
@@ -9,9 +9,10 @@ import (
 	"testing/synctest"
 )
 
-// TestAddresses: who has a /64 is one caller, and IPv4 is IPv4 however it is written; a list may name one address of many.
+// TestAddresses: a /64 is one caller, and IPv4 is the same in any notation; a list may name one
+// address of a group.
 func TestAddresses(t *testing.T) {
-	door := doorOf(t, `rules: [{name: per-ip, key: [ip], limit: 1/hour, deny: {ip: ["2001:db9::1"]}}]`)
+	api := apiOf(t, `rules: [{name: per-ip, key: [ip], limit: 1/hour, deny: {ip: ["2001:db9::1"]}}]`)
 	for _, test := range []struct {
 		ip     string
 		status int
@@ -20,14 +21,14 @@ func TestAddresses(t *testing.T) {
 		{"198.51.100.9", 200}, {"::ffff:198.51.100.9", 429}, {"198.51.100.10", 200},
 		{"2001:db9::1", 429}, {"2001:db9::2", 200},
 	} {
-		says(t, post(door, `{"attributes":{"ip":"`+test.ip+`"}}`), test.status, "")
+		says(t, post(api, `{"attributes":{"ip":"`+test.ip+`"}}`), test.status, "")
 	}
 }
 
-// TestWaiting asks more than fits, and is answered when it does.
+// TestWaiting sends more requests than the limit, and is answered at the turn of each.
 func TestWaiting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		door := doorOf(t, `
+		api := apiOf(t, `
 rules:
   - {name: line, match: {api: line}, key: [user], limit: 8/second, algorithm: leaky_bucket, burst: 3, on_limit: queue, max_wait: 5s}
   - {name: quick, match: {api: quick}, key: [user], limit: 1/100ms, on_limit: queue, max_wait: 5s}
@@ -45,16 +46,16 @@ rules:
 			{`{"attributes":{"user":"c","api":"line"}}`, [3]int{200, 429, 429}}, // without waiting
 		} {
 			for _, want := range test.statuses {
-				says(t, post(door, test.ask), want, "")
+				says(t, post(api, test.ask), want, "")
 			}
 		}
 	})
 }
 
-// TestReserving tells when it is the caller's turn, and takes it back from who settles it at 0.
+// TestReserving: the answer says when the caller's turn is, and settling at 0 gives it back.
 func TestReserving(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		door := doorOf(t, `
+		api := apiOf(t, `
 rules:
   - {name: line, match: {api: line}, key: [user], limit: 1/minute, algorithm: leaky_bucket, burst: 3, on_limit: queue, max_wait: 1h}
   - {name: day, key: [user], limit: 5/day}
@@ -77,7 +78,7 @@ rules:
 			{ask: `{"rule":"line","key":"b","mode":"reserve","settle":true}`, status: 200, remaining: 5, user: "b"},
 			{ask: `{"attributes":{"user":"c"},"mode":"reserve"}`, status: 200, remaining: 4, user: "c"},
 		} {
-			w := post(door, step.ask)
+			w := post(api, step.ask)
 			var a Answer
 			must(t, json.Unmarshal(w.Body.Bytes(), &a))
 			switch {
@@ -89,9 +90,9 @@ rules:
 				t.Errorf("step %d: %s", i, w.Body)
 			}
 			if step.settleText != "" {
-				says(t, settle(door, `{"receipt":"`+a.Receipt+`"`+step.settleText), 204, "")
+				says(t, settle(api, `{"receipt":"`+a.Receipt+`"`+step.settleText), 204, "")
 			}
-			w = post(door, `{"rule":"day","key":"`+step.user+`","mode":"peek"}`)
+			w = post(api, `{"rule":"day","key":"`+step.user+`","mode":"peek"}`)
 			if err := json.Unmarshal(w.Body.Bytes(), &a); err != nil || *a.Remaining != step.remaining {
 				t.Errorf("step %d: %s, want %d left", i, w.Body, step.remaining)
 			}
@@ -99,9 +100,9 @@ rules:
 	})
 }
 
-// TestModes asks one door in turn: what a peek does not charge and a record does, whatever there is room for.
+// TestModes sends requests to one API in turn: a peek does not charge, and a record always does.
 func TestModes(t *testing.T) {
-	door := doorOf(t, `
+	api := apiOf(t, `
 rules:
   - {name: failures, match: {api: login}, key: [user], limit: 3/day, status: 503, on_limit: queue, max_wait: 200ms}
   - {name: soft, match: {api: soft}, key: [user], limit: 1/day, throttle: soft, soft: {exceed: 100%}}
@@ -126,7 +127,7 @@ rules:
 		{`{"attributes":{"user":"a","api":"dark"},"cost":2}`, 200,
 			`{"allowed":true,"rule":null,"limit":null,"remaining":null,"retry_after_ms":0,"reset_ms":null,"freshness":"local","shadow":"dark"}`},
 	} {
-		w := post(door, step.ask)
+		w := post(api, step.ask)
 		if got := withoutTimes(t, w.Body.String()); w.Code != step.status || got != step.answer {
 			t.Errorf("step %d, %s:\ngot  %d %s\nwant %d %s", i, step.ask, w.Code, got, step.status, step.answer)
 		}
@@ -140,18 +141,18 @@ rules:
 		`{"rule":"none","key":"a","mode":"peek"}`:       "no such rule",
 		`{"attributes":{},"mode":"peek","mode":"peek"}`: `"mode" twice`,
 	} {
-		says(t, post(door, body), 400, want)
+		says(t, post(api, body), 400, want)
 	}
 }
 
 func TestExplainOverHTTP(t *testing.T) {
-	door := newDoor(t)
+	api := newAPI(t)
 	ask := func(body string) *httptest.ResponseRecorder {
 		w := httptest.NewRecorder()
-		door.ServeHTTP(w, httptest.NewRequest(http.MethodPost, ExplainPath, strings.NewReader(body)))
+		api.ServeHTTP(w, httptest.NewRequest(http.MethodPost, ExplainPath, strings.NewReader(body)))
 		return w
 	}
-	post(door, `{"attributes":{"user":"a","api":"upload"},"cost":2}`)
+	post(api, `{"attributes":{"user":"a","api":"upload"},"cost":2}`)
 	for range 2 { // it changes nothing
 		w := ask(`{"attributes":{"user":"a","api":"upload"}}`)
 		var got Explained

@@ -1,4 +1,4 @@
-package merge
+package aggregate_test
 
 import (
 	"fmt"
@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/offpath-io/offpath/pkg/aggregate/internal/merge"
 	"github.com/offpath-io/offpath/pkg/aggregate/internal/refund"
 	"github.com/offpath-io/offpath/pkg/aggregate/storage"
 	"github.com/offpath-io/offpath/pkg/events"
@@ -26,17 +27,17 @@ func BenchmarkReports(b *testing.B) {
 		{"10 reports, the same keys", 10, 1000},
 	} {
 		b.Run(bm.name, func(b *testing.B) {
-			var reports []*Report
+			var reports []*merge.Report
 			for i := range bm.reports {
 				m := &events.Report{Epoch: uint64(i) + 1, Sequence: 1, Shards: 1, Hits: &events.Table{Rules: []*events.Rule{rule()}}}
 				for _, key := range rand.Perm(bm.keys)[:1000] {
 					m.Hits.AddKey(0, fmt.Sprintf("user:%06d", key))
 					m.Hits.AddCell(0, 1)
 				}
-				reports = append(reports, &Report{Message: m})
+				reports = append(reports, &merge.Report{Message: m})
 			}
-			merger := NewReports(int64(5 * time.Second))
-			var answers Answers
+			merger := merge.NewReports(int64(5 * time.Second))
+			var answers merge.Answers
 			var refunds refund.Recent
 			applied := &storage.Applied{State: storage.State{Generation: 1, Version: 1}}
 			for b.Loop() {

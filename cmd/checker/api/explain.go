@@ -1,4 +1,4 @@
-package door
+package api
 
 import (
 	"context"
@@ -6,47 +6,49 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/offpath-io/offpath/cmd/internal/reply"
 	"github.com/offpath-io/offpath/pkg/check"
 )
 
 // Explained is the body of an explanation.
 type Explained struct {
-	// Decision is what a check would have been answered.
+	// Decision is what a check would have answered.
 	Decision Answer `json:"decision"`
-	// Rules are all of the set, in its order.
+	// Rules are all rules of the set, in its order.
 	Rules []Rule `json:"rules"`
 }
 
-// Rule is what one rule makes of a request.
+// Rule is the effect of one rule on a request.
 type Rule struct {
 	Rule    string `json:"rule"`
 	Applies bool   `json:"applies"`
-	// Why it does not apply; nothing else is said then.
+	// Why it does not apply. There is no Part then.
 	Why  string `json:"why,omitempty"`
 	Part *Part  `json:"part,omitempty"`
 }
 
-// Part is the part that a rule has in a decision.
+// Part is the part of a rule that applies in the decision.
 type Part struct {
-	// Barred is why it denies the request whatever its counts are.
+	// Barred is the reason for which it denies the request regardless of its counts.
 	Barred string `json:"barred,omitempty"`
-	// Counter is the name under which hits are counted, Key whose they are, and Limit what they are held against.
+	// Counter is the name under which hits are counted, Key the counted key, and Limit its limit.
 	Counter string `json:"counter"`
 	Key     string `json:"key"`
 	Limit   int64  `json:"limit"`
 	Cost    int64  `json:"cost"`
-	// BadCost: the rule's cost attribute is no cost.
+	// BadCost: the value of the rule's cost attribute is invalid.
 	BadCost bool `json:"bad_cost,omitempty"`
-	// Count is how many hits are known, and Others how many more others are expected to have admitted.
+	// Count is how many hits are known, and Others the forecast of unreported hits of other
+	// checkers.
 	Count  float64 `json:"count"`
 	Others float64 `json:"others"`
 	// Room is how many hits would pass now.
 	Room int64 `json:"room"`
-	// Denies: it would deny the request, which Shadow rules only show.
+	// Denies: it would deny the request. A Shadow rule only says so.
 	Denies       bool   `json:"denies"`
 	Shadow       bool   `json:"shadow,omitempty"`
 	RetryAfterMS *int64 `json:"retry_after_ms"`
-	// Decides: it is the rule of the decision.
+	// Decides: the decision is this rule's.
 	Decides bool `json:"decides"`
 }
 
@@ -58,8 +60,10 @@ func NewExplained(result check.Result) Explained {
 		r := Rule{Rule: x.Rule, Applies: x.Why == "", Why: x.Why}
 		if r.Applies {
 			r.Part = &Part{
-				Barred: x.Barred, Counter: x.Counter, Key: x.Key, Limit: x.Limit, Cost: x.Cost, BadCost: x.BadCost,
-				Count: x.Count, Others: x.Others, Room: x.Room, Denies: x.Denies, Shadow: x.Shadow, Decides: x.Decides,
+				Barred: x.Barred, Counter: x.Counter, Key: x.Key,
+				Limit: x.Limit, Cost: x.Cost, BadCost: x.BadCost,
+				Count: x.Count, Others: x.Others, Room: x.Room,
+				Denies: x.Denies, Shadow: x.Shadow, Decides: x.Decides,
 			}
 			if x.RetryAfter != check.Never {
 				r.Part.RetryAfterMS = new(ceil(x.RetryAfter, time.Millisecond))
@@ -70,13 +74,9 @@ func NewExplained(result check.Result) Explained {
 	return e
 }
 
-// explain answers with what each rule makes of a question.
-func (h *handler) explain(_ context.Context, w http.ResponseWriter, body []byte) {
-	if tooLong(body, false) {
-		refuseLong(w, MaxBody)
-		return
-	}
-	q, err := decode(body)
+// serveExplain answers with the effect of each rule on a request.
+func (h *handler) serveExplain(_ context.Context, w http.ResponseWriter, body []byte) {
+	q, err := decodeOne(body)
 	switch {
 	case err != nil:
 	case !q.hasAttributes:
@@ -84,12 +84,11 @@ func (h *handler) explain(_ context.Context, w http.ResponseWriter, body []byte)
 	case q.mode != modeCheck:
 		err = errors.New(`"mode": an explanation has none`)
 	case q.settle:
-		err = errUnsettled
+		err = errNoReceipt
 	}
-	if err != nil {
-		refuse(w, http.StatusBadRequest, err.Error())
+	if refuse(w, body, false, err) {
 		return
 	}
 	r := check.Request{Attributes: q.attributes, Cost: q.cost, Mode: check.Explain}
-	write(w, http.StatusOK, NewExplained(h.checker.Do(r)))
+	reply.JSON(w, http.StatusOK, NewExplained(h.checker.Do(r)))
 }

@@ -1,6 +1,6 @@
-// Package doortest holds HTTP doors against their description, in tests: what a door is asked and answers must be as OpenAPI
-// has it, and what is described must occur.
-package doortest
+// Package apitest checks HTTP APIs against their OpenAPI document, in tests: requests and answers
+// must be as described, and each described answer must occur.
+package apitest
 
 import (
 	"bytes"
@@ -24,15 +24,16 @@ import (
 	"github.com/getkin/kin-openapi/routers"
 )
 
-// Description is an OpenAPI document, and what of it tests have seen. It is safe for concurrent use.
+// Description is an OpenAPI document and the answers that tests have seen. Its methods are safe for
+// concurrent use.
 type Description struct {
 	*openapi3.T
 	unsaid *regexp.Regexp
 	seen   sync.Map // answers, as "POST /v1/check 200"
 }
 
-// Load reads a document, or panics. Unsaid is a regular expression for reasons by which a door refuses with 400 what the
-// document cannot forbid.
+// Load reads a document, or panics. Unsaid matches the reasons of refusals with 400 that the
+// document cannot express.
 func Load(text []byte, unsaid string) *Description {
 	doc, err := openapi3.NewLoader().LoadFromData(text)
 	if err != nil {
@@ -41,29 +42,32 @@ func Load(text []byte, unsaid string) *Description {
 	return &Description{T: doc, unsaid: regexp.MustCompile(unsaid)}
 }
 
-// Hold returns a door that does as the other, and is an error of the test when a request or its answer is not as described: the
-// door and the document take the same requests.
-func (d *Description) Hold(t testing.TB, door http.Handler) http.Handler { return held{d, t, door} }
-
-type held struct {
-	*Description
-	t    testing.TB
-	door http.Handler
+// Check returns an API that fails the test when a request or its answer is not as described: the
+// API and the document must accept the same requests.
+func (d *Description) Check(t testing.TB, api http.Handler) http.Handler {
+	return checked{d, t, api}
 }
 
-// ServeHTTP serves a request, and looks at it.
-func (h held) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+type checked struct {
+	*Description
+	t   testing.TB
+	api http.Handler
+}
+
+// ServeHTTP serves a request, and compares it and its answer with the document.
+func (h checked) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body, broken := io.ReadAll(r.Body)
-	if broken != nil { // nothing can be said of half a body
+	if broken != nil { // half a body cannot be compared
 		r.Body = io.NopCloser(io.MultiReader(bytes.NewReader(body), rest{broken}))
-		h.door.ServeHTTP(w, r)
+		h.api.ServeHTTP(w, r)
 		return
 	}
 	r.Body = io.NopCloser(bytes.NewReader(body))
 	answer := httptest.NewRecorder()
-	h.door.ServeHTTP(answer, r)
+	h.api.ServeHTTP(answer, r)
 	if err := h.compare(r, body, answer); err != nil {
-		h.t.Errorf("%s %s: %.200s: %d %.500s:\nnot as described: %.500v", r.Method, r.URL, body, answer.Code, answer.Body, err)
+		h.t.Errorf("%s %s: %.200s: %d %.500s:\nnot as described: %.500v",
+			r.Method, r.URL, body, answer.Code, answer.Body, err)
 	}
 	maps.Copy(w.Header(), answer.Header())
 	w.WriteHeader(answer.Code)
@@ -75,8 +79,10 @@ type rest struct{ err error }
 
 func (r rest) Read([]byte) (int, error) { return 0, r.err }
 
-// compare holds a request and its answer against the document.
-func (d *Description) compare(r *http.Request, body []byte, answer *httptest.ResponseRecorder) error {
+// compare compares a request and its answer with the document.
+func (d *Description) compare(
+	r *http.Request, body []byte, answer *httptest.ResponseRecorder,
+) error {
 	path := d.Paths.Value(r.URL.Path)
 	if path == nil {
 		if answer.Code != http.StatusNotFound {
@@ -88,9 +94,11 @@ func (d *Description) compare(r *http.Request, body []byte, answer *httptest.Res
 	if method == http.MethodHead && answer.Code == http.StatusOK { // it goes where GET does
 		method = http.MethodGet
 	}
-	if path.GetOperation(method) == nil { // what other methods are answered is described with those that there are
+	// The answer to other methods is described with those of the path.
+	if path.GetOperation(method) == nil {
 		methods := slices.Sorted(maps.Keys(path.Operations()))
-		if answer.Code != http.StatusMethodNotAllowed || answer.Header().Get("Allow") != strings.Join(methods, ", ") {
+		if answer.Code != http.StatusMethodNotAllowed ||
+			answer.Header().Get("Allow") != strings.Join(methods, ", ") {
 			return errors.New("it is no method of this path")
 		}
 		for _, method := range methods {
@@ -103,7 +111,10 @@ func (d *Description) compare(r *http.Request, body []byte, answer *httptest.Res
 	return d.compareWith(path, method, r, body, answer)
 }
 
-func (d *Description) compareWith(path *openapi3.PathItem, method string, r *http.Request, body []byte, answer *httptest.ResponseRecorder) error {
+func (d *Description) compareWith(
+	path *openapi3.PathItem, method string,
+	r *http.Request, body []byte, answer *httptest.ResponseRecorder,
+) error {
 	operation := path.GetOperation(method)
 	status := strconv.Itoa(answer.Code)
 	if operation.Responses.Value(status) == nil {
@@ -112,25 +123,29 @@ func (d *Description) compareWith(path *openapi3.PathItem, method string, r *htt
 	d.seen.Store(method+" "+r.URL.Path+" "+status, true)
 	r = r.Clone(r.Context())
 	r.Method, r.Body = method, io.NopCloser(bytes.NewReader(body))
-	r.Header.Set("Content-Type", "application/json") // which the doors do not ask for
+	r.Header.Set("Content-Type", "application/json") // which the APIs do not require
 	input := &openapi3filter.RequestValidationInput{
 		Request: r, QueryParams: r.URL.Query(),
-		Route:   &routers.Route{Spec: d.T, Path: r.URL.Path, PathItem: path, Method: method, Operation: operation},
+		Route: &routers.Route{
+			Spec: d.T, Path: r.URL.Path, PathItem: path, Method: method, Operation: operation,
+		},
 		Options: &openapi3filter.Options{SkipSettingDefaults: true},
 	}
 	if err := d.agree(answer, openapi3filter.ValidateRequest(r.Context(), input)); err != nil {
 		return err
 	}
 	return openapi3filter.ValidateResponse(r.Context(), &openapi3filter.ResponseValidationInput{
-		RequestValidationInput: input, Status: answer.Code, Header: answer.Header(), Body: io.NopCloser(bytes.NewReader(answer.Body.Bytes())),
+		RequestValidationInput: input, Status: answer.Code, Header: answer.Header(),
+		Body:    io.NopCloser(bytes.NewReader(answer.Body.Bytes())),
 		Options: &openapi3filter.Options{IncludeResponseStatus: true},
 	})
 }
 
-// agree holds what a door did with a request against what is wrong with that by the document.
+// agree compares an API's answer with the document's error for the request.
 func (d *Description) agree(answer *httptest.ResponseRecorder, wrong error) error {
 	switch answer.Code {
-	case http.StatusMethodNotAllowed, http.StatusRequestEntityTooLarge, http.StatusServiceUnavailable: // before the body is read, or whatever it says
+	case http.StatusMethodNotAllowed, http.StatusRequestEntityTooLarge,
+		http.StatusServiceUnavailable: // regardless of the body
 		return nil
 	case http.StatusBadRequest:
 		if wrong == nil && !d.unsaid.Match(answer.Body.Bytes()) {
@@ -141,8 +156,8 @@ func (d *Description) agree(answer *httptest.ResponseRecorder, wrong error) erro
 	return wrong
 }
 
-// Main is for TestMain: it runs the tests, and fails if an answer that is described for one of these paths has not occurred in
-// any, unless only some of the tests were to run.
+// Main is for TestMain: it runs the tests, and fails if an answer that is described for one of
+// these paths has not occurred. It does not fail if only some of the tests were selected.
 func (d *Description) Main(m *testing.M, paths ...string) {
 	status := m.Run()
 	all := true

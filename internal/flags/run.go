@@ -1,0 +1,133 @@
+package flags
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+// Environment is what a command runs in. All fields are needed.
+type Environment struct {
+	Prefix         string // of the variables
+	Getenv         func(string) string
+	Stdout, Stderr io.Writer
+}
+
+// ExitError ends a command with its status, and with the message of Err unless that is nil.
+type ExitError struct {
+	Status int
+	Err    error
+}
+
+// Error returns the message.
+func (e *ExitError) Error() string { return fmt.Sprint(e.Err) }
+
+// Unwrap returns Err.
+func (e *ExitError) Unwrap() error { return e.Err }
+
+// Run runs the command that the arguments name, root or one beneath it, and returns its exit
+// status: 0, that of an [ExitError], 2 after a [UsageError], 1 after any other error. It prints the
+// error.
+func (e Environment) Run(ctx context.Context, root *cobra.Command, args []string) int {
+	root.SetArgs(args)
+	root.SetOut(e.Stdout)
+	root.SetErr(e.Stderr)
+	root.SetFlagErrorFunc(explain)
+	root.SetHelpFunc(e.help)
+	root.SetVersionTemplate("{{.Version}}\n")
+	root.SilenceErrors, root.SilenceUsage, root.PersistentPreRunE = true, true, e.read
+	prepare(root)
+	cmd, err := root.ExecuteContextC(ctx)
+	if err == nil {
+		return 0
+	}
+	status := 1
+	if exit, ok := errors.AsType[*ExitError](err); ok {
+		if status = exit.Status; exit.Err == nil {
+			return status
+		}
+	}
+	fmt.Fprintf(e.Stderr, "%s: %v\n", root.Name(), err)
+	if _, ok := errors.AsType[*UsageError](err); ok {
+		fmt.Fprintf(e.Stderr, "%s --help lists the flags.\n", cmd.CommandPath())
+		return 2
+	}
+	return status
+}
+
+// prepare gives every command --help and --version.
+func prepare(cmd *cobra.Command) {
+	cmd.Flags().BoolP("help", "h", false, "print this help")
+	cmd.Flags().Bool("version", false, "print the version")
+	for _, c := range cmd.Commands() {
+		c.Version = cmd.Version
+		prepare(c)
+	}
+}
+
+func (e Environment) variable(f *pflag.Flag) string {
+	return e.Prefix + strings.ToUpper(strings.ReplaceAll(f.Name, "-", "_"))
+}
+
+// read sets the flags that were not given from their variables.
+func (e Environment) read(cmd *cobra.Command, _ []string) error {
+	var errs []error
+	cmd.Flags().VisitAll(func(f *pflag.Flag) {
+		text := e.Getenv(e.variable(f))
+		if f.Changed || text == "" || topicOf(f) == "" {
+			return
+		}
+		if s, ok := f.Value.(secret); ok {
+			*s.p = text
+		} else if err := cmd.Flags().Set(f.Name, text); err != nil {
+			errs = append(errs, Usagef("%s: %v", e.variable(f), errors.Unwrap(err)))
+		}
+	})
+	return cmp.Or(errs...)
+}
+
+// help prints the usage of a command, its commands, and its flags by topic.
+func (e Environment) help(cmd *cobra.Command, _ []string) {
+	w := cmd.OutOrStdout()
+	fmt.Fprintf(w, "Usage: %s\n\n%s\n", cmd.UseLine(),
+		strings.TrimSpace(cmp.Or(cmd.Long, cmd.Short)))
+	if cmd.HasAvailableSubCommands() {
+		fmt.Fprint(w, "\nCommands, each with --help:\n")
+	}
+	for _, c := range cmd.Commands() {
+		if c.IsAvailableCommand() {
+			fmt.Fprintf(w, "  %-12s %s\n", c.Name(), c.Short)
+		}
+	}
+	fmt.Fprint(w,
+		"\nA flag beats the environment variable beside it, the variable beats the default.\n")
+	var headings []string
+	topics := map[string]*pflag.FlagSet{}
+	secrets := map[string]string{}
+	cmd.Flags().VisitAll(func(f *pflag.Flag) {
+		shown, heading := *f, cmp.Or(topicOf(f), "Other")
+		if topics[heading] == nil {
+			headings = append(headings, heading)
+			topics[heading] = &pflag.FlagSet{}
+		}
+		if _, ok := f.Value.(secret); ok {
+			secrets[heading] += fmt.Sprintf("      %s   %s (only as a variable)\n", e.variable(f),
+				f.Usage)
+		}
+		if topicOf(f) != "" {
+			shown.Usage += " [" + e.variable(f) + "]"
+		}
+		topics[heading].AddFlag(&shown)
+	})
+	for _, heading := range headings {
+		topics[heading].SortFlags = false
+		fmt.Fprintf(w, "\n%s:\n%s%s", heading, topics[heading].FlagUsagesWrapped(100),
+			secrets[heading])
+	}
+}
