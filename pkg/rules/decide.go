@@ -11,8 +11,8 @@ import (
 	"github.com/offpath-io/offpath/pkg/window"
 )
 
-// ErrCost is what CostOf returns for an attribute that is no cost.
-var ErrCost = fmt.Errorf("cost: want a whole number from 1 to %d", window.MaxCount)
+// errCost is for an attribute that is no cost.
+var errCost = fmt.Errorf("cost: want a whole number from 1 to %d", window.MaxCount)
 
 // Listed reports whether the request is on one of the rule's lists: allowed, then the rule does not
 // limit it; denied, then it always denies it. They are never both true. It is for rules of a Set,
@@ -149,7 +149,7 @@ func (r *Rule) Share(attrs identity.Attributes) float64 {
 }
 
 // CostOf is the cost of a hit: what the attribute Cost says, or cost if there is none. The error is
-// ErrCost, if the attribute is no whole number from 1 to window.MaxCount. It does not allocate.
+// not nil if the attribute is no whole number from 1 to window.MaxCount. It does not allocate.
 func (r *Rule) CostOf(attrs identity.Attributes, cost int64) (int64, error) {
 	if r.Cost == "" {
 		return cost, nil
@@ -159,18 +159,18 @@ func (r *Rule) CostOf(attrs identity.Attributes, cost int64) (int64, error) {
 		return cost, nil
 	}
 	if text == "" || len(text) > 16 {
-		return 0, ErrCost
+		return 0, errCost
 	}
 	var n int64
 	for i := range len(text) {
 		digit := text[i] - '0'
 		if digit > 9 {
-			return 0, ErrCost
+			return 0, errCost
 		}
 		n = 10*n + int64(digit)
 	}
 	if n < 1 || n > window.MaxCount {
-		return 0, ErrCost
+		return 0, errCost
 	}
 	return n, nil
 }

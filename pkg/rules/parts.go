@@ -26,7 +26,7 @@ type Throttle struct {
 
 // OnLimit is what to do with a hit that does not fit.
 type OnLimit struct {
-	// Queue lets callers who can wait do so; otherwise the hit is denied at once.
+	// Queue lets callers wait if they can; otherwise the hit is denied at once.
 	Queue bool
 	// MaxWait is the longest that a caller waits: a whole number of milliseconds, at most an hour.
 	// Required if Queue.
@@ -40,9 +40,9 @@ type OnLimit struct {
 // DefaultDepth is OnLimit.MaxDepth if it is 0.
 const DefaultDepth = 100
 
-// Override gives the callers that it matches other terms than their rule's.
+// Override gives some callers of a rule another limit.
 type Override struct {
-	// Match is whom it is for. Not empty.
+	// Match is what a caller's request must have. Not empty.
 	Match []Condition
 	// Limit of a counter of its own, 1 to window.MaxCount; or 0 for the rule's limit times Factor.
 	Limit int64

@@ -177,7 +177,7 @@ func (r *Rule) validateLimit() faults {
 }
 
 func validateWindow(shape window.Shape) faults {
-	// First the span alone, so that each fault is told of the field it is in.
+	// First the span alone, so that each fault is reported of its own field.
 	if err := (window.Shape{Length: shape.Length, Buckets: 1}).Validate(); err != nil {
 		return faultf("%v", err).in("limit")
 	}
