@@ -148,12 +148,22 @@ func newValidate() *cobra.Command {
 		if !ok || !f.json {
 			return err
 		}
-		return errors.Join(err, f.print(cmd.OutOrStdout(), map[string]any{
-			"valid": false, "reason": refusal.Reason,
-			"line": refusal.Line, "column": refusal.Column,
-		}, ""))
+		answer := plainMistake(refusal)
+		answer["valid"] = false
+		if len(refusal.More) > 0 {
+			more := make([]map[string]any, len(refusal.More))
+			for i := range more {
+				more[i] = plainMistake(&refusal.More[i])
+			}
+			answer["more"] = more
+		}
+		return errors.Join(err, f.print(cmd.OutOrStdout(), answer, ""))
 	}
 	return cmd
+}
+
+func plainMistake(e *rules.Error) map[string]any {
+	return map[string]any{"line": e.Line, "column": e.Column, "reason": e.Reason}
 }
 
 func newDiff() *cobra.Command {

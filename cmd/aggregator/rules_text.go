@@ -1,13 +1,12 @@
 package main
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"slices"
 	"strings"
 
-	"go.yaml.in/yaml/v3"
+	"go.yaml.in/yaml/v4"
 
 	"github.com/offpath-io/offpath/cmd/internal/rulesfile"
 	"github.com/offpath-io/offpath/pkg/rules"
@@ -71,13 +70,7 @@ func without(text []byte, names []string) ([]byte, error) {
 		}
 		list.Content = slices.Delete(list.Content, at, at+1)
 	}
-	var b bytes.Buffer
-	encoder := yaml.NewEncoder(&b)
-	encoder.SetIndent(2)
-	if err := errors.Join(encoder.Encode(&document), encoder.Close()); err != nil {
-		return nil, err
-	}
-	return b.Bytes(), nil
+	return yaml.Dump(&document, yaml.WithV3Defaults(), yaml.WithIndent(2), yaml.WithLineWidth(-1))
 }
 
 // fieldOf returns the value of a mapping's field, or nil.

@@ -16,7 +16,8 @@ const (
 	nkeys     = "github.com/nats-io/nkeys"
 	goredis   = "github.com/redis/go-redis/v9/..."
 	ristretto = "github.com/dgraph-io/ristretto/v2/..."
-	yaml      = "go.yaml.in/yaml/v3"
+	yaml      = "go.yaml.in/yaml/v4"
+	limits    = "go.yaml.in/yaml/v4/plugin/loaderlimits"
 	fsnotify  = "github.com/fsnotify/fsnotify"
 	siphash   = "github.com/dchest/siphash"
 	bart      = "github.com/gaissmai/bart"
@@ -48,9 +49,9 @@ var allowed = []struct {
 	{"pkg/check/internal/queue", nil},
 	{"pkg/check/internal/permit", []string{"pkg/window"}},
 	{"pkg/check/internal/settlement", []string{"pkg/events"}},
-	{"pkg/rules", []string{"pkg/window", "pkg/identity", "pkg/rules/internal/node", yaml}},
-	{"pkg/rules/internal/node", []string{yaml}},
-	{"pkg/rules/envoyrules", []string{"pkg/rules", "pkg/rules/internal/node", "pkg/window", yaml}},
+	{"pkg/rules", []string{"pkg/window", "pkg/identity", "pkg/rules/internal/strictyaml", yaml}},
+	{"pkg/rules/internal/strictyaml", []string{yaml, limits}},
+	{"pkg/rules/envoyrules", []string{"pkg/rules", "pkg/rules/internal/strictyaml", "pkg/window", yaml}},
 	{"internal/filesource", []string{"pkg/rules", "internal/filewatch"}},
 	{"internal/kvwatch", []string{natsgo}},
 	{"pkg/signature", []string{nkeys}},

@@ -27,8 +27,10 @@ const (
 
 var opWords = []string{Equal: "equal", Present: "present", Prefix: "prefix"}
 
+func (Op) words() []string { return opWords }
+
 // String is "equal", "present" or "prefix", or "invalid".
-func (o Op) String() string { return wordOf(opWords, o) }
+func (o Op) String() string { return wordOf(o) }
 
 // Matches reports whether the attributes meet the condition. It does not allocate.
 //
@@ -78,8 +80,9 @@ func match(conditions []Condition, attrs identity.Attributes) bool {
 	return true
 }
 
-// parsePattern reads the value of a condition in YAML: a * at its end makes a prefix of what stands before it; * alone is any
-// value. After a \ it is a star like others, and \\ before a star at the end is a \. Elsewhere a \ is a \.
+// parsePattern reads the value of a condition in YAML: a * at its end makes a prefix of what stands
+// before it; * alone is any value. After a \ it is a star like others, and \\ before a star at the
+// end is a \. Elsewhere a \ is a \.
 func parsePattern(text string) (Op, string) {
 	before, ok := strings.CutSuffix(text, "*")
 	if !ok {
@@ -97,7 +100,8 @@ func parsePattern(text string) (Op, string) {
 	return Prefix, value
 }
 
-// Pattern is the value of the condition as YAML has it: with a * at its end for a prefix, * alone for Present.
+// Pattern is the value of the condition as YAML has it: with a * at its end for a prefix, * alone
+// for Present.
 func (c Condition) Pattern() string {
 	switch value, star := strings.CutSuffix(c.Value, "*"); {
 	case c.Op == Present:

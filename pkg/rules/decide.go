@@ -1,23 +1,22 @@
 package rules
 
 import (
-	"errors"
+	"fmt"
 	"math"
 	"net/netip"
 	"slices"
-	"strconv"
 	"time"
 
 	"github.com/offpath-io/offpath/pkg/identity"
 	"github.com/offpath-io/offpath/pkg/window"
 )
 
-// ErrCost is what CostOf returns for an attribute that is no cost.
-var ErrCost = errors.New("cost: want a whole number from 1 to " + strconv.FormatInt(window.MaxCount, 10))
+// errCost is for an attribute that is no cost.
+var errCost = fmt.Errorf("cost: want a whole number from 1 to %d", window.MaxCount)
 
 // Listed reports whether the request is on one of the rule's lists: allowed, then the rule does not
-// limit it; denied, then it always denies it. They are never both true. It is for rules of a Set, and does not
-// allocate unless an attribute that should be an address is none.
+// limit it; denied, then it always denies it. They are never both true. It is for rules of a Set,
+// and does not allocate unless an attribute that should be an address is none.
 func (r *Rule) Listed(attrs identity.Attributes) (allowed, denied bool) {
 	if onAny(r.Deny, attrs) {
 		return false, true
@@ -54,17 +53,19 @@ func (l *List) has(value string) bool {
 		of = netip.PrefixFrom(addr, addr.BitLen())
 	}
 	// The one that begins last before the address, or at it, is the only one that can hold it.
-	i, _ := slices.BinarySearchFunc(l.Prefixes, of.Addr(), func(p netip.Prefix, addr netip.Addr) int {
+	after := func(p netip.Prefix, addr netip.Addr) int {
 		if p.Addr().Compare(addr) <= 0 {
 			return -1
 		}
 		return 1
-	})
+	}
+	i, _ := slices.BinarySearchFunc(l.Prefixes, of.Addr(), after)
 	return i > 0 && covers(l.Prefixes[i-1], of)
 }
 
-// Override is the place in Overrides of the first one that matches the attributes and is not over at now, or -1.
-// It does not allocate. In a Set, what it takes hardly depends on how many there are.
+// Override is the place in Overrides of the first one that matches the attributes and is not over
+// at now, or -1. It does not allocate. In a Set, what it takes hardly depends on how many there
+// are.
 func (r *Rule) Override(attrs identity.Attributes, now time.Time) int {
 	if r.in != nil && r.in.rule == r && r.in.index != nil {
 		find := search{attrs: attrs, now: now, first: len(r.Overrides)}
@@ -105,8 +106,9 @@ type Terms struct {
 	Burst  int64 // of a TokenBucket or LeakyBucket, else 0
 }
 
-// Terms are those of an override by its place in Overrides, or the rule's own for -1 and for overrides without a limit.
-// It is for rules of a Set. A limit that a factor makes is rounded to the nearest whole number.
+// Terms are those of an override by its place in Overrides, or the rule's own for -1 and for
+// overrides without a limit. It is for rules of a Set. A limit that a factor makes is rounded to
+// the nearest whole number.
 func (r *Rule) Terms(override int) Terms {
 	own := Terms{r.Limit, r.Window, r.Burst}
 	if override < 0 || !r.Overrides[override].hasCounter() {
@@ -132,8 +134,8 @@ func times(count int64, factor float64) int64 {
 	return int64(product)
 }
 
-// Share is the part of the limit that the request's class may use up: 1 without Priority. It is for rules of a
-// Set, and does not allocate.
+// Share is the part of the limit that the request's class may use up: 1 without Priority. It is for
+// rules of a Set, and does not allocate.
 func (r *Rule) Share(attrs identity.Attributes) float64 {
 	if r.Priority.By == "" {
 		return 1
@@ -146,8 +148,8 @@ func (r *Rule) Share(attrs identity.Attributes) float64 {
 	return r.Priority.Shares[DefaultClass]
 }
 
-// CostOf is the cost of a hit: what the attribute Cost says, or cost if there is none. The error is ErrCost, if the attribute is no
-// whole number from 1 to window.MaxCount. It does not allocate.
+// CostOf is the cost of a hit: what the attribute Cost says, or cost if there is none. The error is
+// not nil if the attribute is no whole number from 1 to window.MaxCount. It does not allocate.
 func (r *Rule) CostOf(attrs identity.Attributes, cost int64) (int64, error) {
 	if r.Cost == "" {
 		return cost, nil
@@ -157,18 +159,18 @@ func (r *Rule) CostOf(attrs identity.Attributes, cost int64) (int64, error) {
 		return cost, nil
 	}
 	if text == "" || len(text) > 16 {
-		return 0, ErrCost
+		return 0, errCost
 	}
 	var n int64
 	for i := range len(text) {
 		digit := text[i] - '0'
 		if digit > 9 {
-			return 0, ErrCost
+			return 0, errCost
 		}
 		n = 10*n + int64(digit)
 	}
 	if n < 1 || n > window.MaxCount {
-		return 0, ErrCost
+		return 0, errCost
 	}
 	return n, nil
 }

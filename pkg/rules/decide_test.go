@@ -268,7 +268,7 @@ func TestCostOf(t *testing.T) {
 		{"", 0}, {"0", 0}, {"-1", 0}, {"+1", 0}, {"1.5", 0}, {"1e3", 0}, {" 1", 0}, {"1000000000000001", 0}, {"99999999999999999999", 0}, {"٣", 0}, {"x", 0},
 	} {
 		got, err := r.CostOf(attrs("tokens", tt.text), 3)
-		if got != tt.want || (tt.want == 0) != errors.Is(err, ErrCost) {
+		if got != tt.want || (tt.want == 0) != errors.Is(err, errCost) {
 			t.Errorf("%q: %d, %v", tt.text, got, err)
 		}
 	}

@@ -5,7 +5,7 @@ import (
 	"reflect"
 	"strings"
 
-	"go.yaml.in/yaml/v3"
+	"go.yaml.in/yaml/v4"
 )
 
 // Change is what became of one rule between two sets.
@@ -13,8 +13,8 @@ type Change struct {
 	Kind ChangeKind
 	// Name of the rule. One with another name is another rule.
 	Name string
-	// Fields that differ, in the order of the documentation: for a rule that was added or removed, all that it has but
-	// its name.
+	// Fields that differ, in the order of the documentation: for a rule that was added or removed,
+	// all that it has but its name.
 	Fields []FieldChange
 }
 
@@ -32,13 +32,16 @@ const (
 
 var changeWords = []string{Added: "added", Removed: "removed", Changed: "changed"}
 
+func (ChangeKind) words() []string { return changeWords }
+
 var changeSigns = map[ChangeKind]string{Added: "+", Removed: "-", Changed: "~"}
 
 // String is "added", "removed" or "changed", or "invalid".
-func (k ChangeKind) String() string { return wordOf(changeWords, k) }
+func (k ChangeKind) String() string { return wordOf(k) }
 
-// Diff is what differs between two sets: the rules that are changed or removed, in the order of old, then those that are added, in
-// the order of new. Either may be nil, for no rules. That rules stand in another order is no difference.
+// Diff is what differs between two sets: the rules that are changed or removed, in the order of
+// old, then those that are added, in the order of new. Either may be nil, for no rules. That rules
+// stand in another order is no difference.
 func Diff(old, new *Set) []Change {
 	var changes []Change
 	for _, r := range old.all() {
@@ -80,39 +83,40 @@ func (r *Rule) Equal(other *Rule) bool {
 
 // fieldChanges compares two rules; nil stands for one without fields.
 func fieldChanges(old, new *Rule) []FieldChange {
+	before, after := linesOf(old), linesOf(new)
 	var changes []FieldChange
-	for _, f := range ruleWriters {
-		if f.name == "name" {
-			continue
-		}
-		c := FieldChange{Field: f.name}
-		if old != nil {
-			c.Old = lineOf(f.write(old))
-		}
-		if new != nil {
-			c.New = lineOf(f.write(new))
-		}
-		if c.Old != c.New {
-			changes = append(changes, c)
+	for field := range reflect.TypeFor[fileRule]().Fields() {
+		name, _, _ := strings.Cut(field.Tag.Get("yaml"), ",")
+		if name != "name" && before[name] != after[name] {
+			changes = append(changes, FieldChange{Field: name, Old: before[name], New: after[name]})
 		}
 	}
 	return changes
 }
 
-// lineOf is a value of a field on one line, or "" for nil.
-func lineOf(n *yaml.Node) string {
-	if n == nil {
-		return ""
+// linesOf are the fields of a rule, each on one line; none of nil.
+func linesOf(r *Rule) map[string]string {
+	lines := make(map[string]string)
+	if r == nil {
+		return lines
 	}
-	n.Style |= yaml.FlowStyle
-	text, err := yaml.Marshal(n)
-	if err != nil { // unreachable: what is written is valid
-		return err.Error()
+	node, err := nodeOf(r)
+	if err != nil { // unreachable: the rule is valid
+		return lines
 	}
-	return strings.TrimSuffix(string(text), "\n")
+	for i := 0; i < len(node.Content); i += 2 {
+		node.Content[i+1].Style |= yaml.FlowStyle
+		line, err := yaml.Marshal(node.Content[i+1])
+		if err != nil { // likewise unreachable
+			continue
+		}
+		lines[node.Content[i].Value] = strings.TrimSuffix(string(line), "\n")
+	}
+	return lines
 }
 
-// String tells people of the change, in a line for the rule and for a changed one a line for each field.
+// String tells people of the change, in a line for the rule and for a changed one a line for each
+// field.
 func (c Change) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s %s", changeSigns[c.Kind], c.Name)

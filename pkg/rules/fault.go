@@ -2,58 +2,51 @@ package rules
 
 import (
 	"fmt"
-	"strings"
+	"slices"
+
+	"github.com/offpath-io/offpath/pkg/rules/internal/strictyaml"
 )
 
-// fault is what is wrong with a rule, and the way to the place of it: names of fields; places in lists and
-// mappings, from 0; and names in mappings of the owner's own names, which the reason tells.
+// fault is something wrong with a rule, and the path to it: names of fields, places in lists
+// from 0, and strictyaml.Keys, which the reason tells.
 type fault struct {
-	path   []any
+	path   path
 	reason string
 }
 
-// entryName is a step to the entry of a mapping by its name.
-type entryName string
+// String is the fields on the path, and the reason.
+func (f fault) String() string { return strictyaml.PathText(f.path, "") + f.reason }
 
-func faultf(format string, args ...any) *fault {
-	return &fault{reason: fmt.Sprintf(format, args...)}
+// faults is what is wrong with a rule; nil is nothing.
+type faults []fault
+
+func faultf(format string, args ...any) faults {
+	return faults{{reason: fmt.Sprintf(format, args...)}}
 }
 
-// in puts steps before the way to the fault. It may be nil.
-func (f *fault) in(steps ...any) *fault {
-	if f != nil {
-		f.path = append(steps, f.path...)
+// path are the steps to a fault.
+type path = []any
+
+// add adds a fault at the path.
+func (f *faults) add(at path, format string, args ...any) {
+	*f = append(*f, fault{at, fmt.Sprintf(format, args...)})
+}
+
+// in puts steps before the paths.
+func (f faults) in(steps ...any) faults {
+	for i := range f {
+		f[i].path = slices.Concat(steps, f[i].path)
 	}
 	return f
 }
 
-// String is the fields on the way, and the reason; entries of lists only where a field of theirs is meant.
-func (f *fault) String() string {
-	var b strings.Builder
-	for i, step := range f.path {
-		switch step := step.(type) {
-		case string:
-			fmt.Fprintf(&b, "%s: ", step)
-		case int:
-			if i+1 < len(f.path) && isField(f.path[i+1]) {
-				fmt.Fprintf(&b, "entry %d: ", step+1)
-			}
+// join leaves out all faults with the same path but the first.
+func join(all ...faults) (joined faults) {
+	for _, f := range slices.Concat(all...) {
+		same := func(other fault) bool { return slices.Equal(f.path, other.path) }
+		if len(joined) < strictyaml.MaxMistakes && !slices.ContainsFunc(joined, same) {
+			joined = append(joined, f)
 		}
 	}
-	return b.String() + f.reason
-}
-
-func isField(step any) bool {
-	_, ok := step.(string)
-	return ok
-}
-
-// first is the first fault that there is.
-func first(faults ...*fault) *fault {
-	for _, f := range faults {
-		if f != nil {
-			return f
-		}
-	}
-	return nil
+	return joined
 }

@@ -17,7 +17,8 @@ var open = window.Shape{Length: time.Second, Buckets: 1}
 
 // own makes the rule's slices and maps its own, and empty ones nil.
 func (r *Rule) own() {
-	r.Match, r.Exclude, r.Key, r.Replaces = cloned(r.Match), cloned(r.Exclude), cloned(r.Key), cloned(r.Replaces)
+	r.Match, r.Exclude = cloned(r.Match), cloned(r.Exclude)
+	r.Key, r.Replaces = cloned(r.Key), cloned(r.Replaces)
 	r.Overrides, r.Allow, r.Deny = cloned(r.Overrides), cloned(r.Allow), cloned(r.Deny)
 	for i := range r.Overrides {
 		r.Overrides[i].Match = cloned(r.Overrides[i].Match)
@@ -40,7 +41,8 @@ func cloned[T any](list []T) []T {
 	return slices.Clone(list)
 }
 
-// fill gives the fields that are zero their defaults. It changes nothing that validate would refuse.
+// fill gives the fields that are zero their defaults. It changes nothing that validate would
+// refuse.
 func (r *Rule) fill() {
 	if r.Unlimited && r.Limit == 0 && r.Window == (window.Shape{}) {
 		r.Limit, r.Window = window.MaxCount, open
@@ -148,8 +150,8 @@ func (o *Override) fill(r *Rule) {
 	}
 }
 
-// bucketsOf is into how many buckets an override's window is cut if it does not say so: as the rule's, or, by the algorithms
-// that are cut finely, as a rule's of that length would be.
+// bucketsOf is into how many buckets an override's window is cut if it does not say so: as the
+// rule's, or, by the algorithms that are cut finely, as a rule's of that length would be.
 func (r *Rule) bucketsOf(s window.Shape) int {
 	if r.Window.Kind == window.Sliding {
 		return r.Window.Buckets
@@ -160,7 +162,8 @@ func (r *Rule) bucketsOf(s window.Shape) int {
 // sort brings what has no order into one, so that equal rules are equal, and can be searched.
 func (r *Rule) sort() {
 	slices.SortFunc(r.Exclude, func(a, b Condition) int {
-		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Op, b.Op), cmp.Compare(a.Value, b.Value))
+		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Op, b.Op),
+			cmp.Compare(a.Value, b.Value))
 	})
 	r.Exclude = slices.Compact(r.Exclude)
 	for _, lists := range [][]List{r.Allow, r.Deny} {
@@ -201,8 +204,10 @@ func disjoint(prefixes []netip.Prefix) []netip.Prefix {
 // covers reports whether all of q lies in p.
 func covers(p, q netip.Prefix) bool { return p.Bits() <= q.Bits() && p.Contains(q.Addr()) }
 
-// readPrefix reads an entry of a list as a prefix of addresses, if it is one: with a slash, or an address under the attribute ip.
-// It says what is wrong with one that looks like it.
+const wantPrefix = "want an address or a prefix, such as 203.0.113.9 or 10.0.0.0/8"
+
+// readPrefix reads an entry of a list as a prefix of addresses, if it is one: with a slash, or an
+// address under the attribute ip. It says what is wrong with one that looks like it.
 func readPrefix(attribute, text string) (prefix netip.Prefix, ok bool, wrong string) {
 	if !strings.Contains(text, "/") {
 		if attribute != addressAttribute {
@@ -210,7 +215,7 @@ func readPrefix(attribute, text string) (prefix netip.Prefix, ok bool, wrong str
 		}
 		addr, err := netip.ParseAddr(text)
 		if err != nil || addr.Zone() != "" {
-			return netip.Prefix{}, false, "want an address or a prefix, such as 203.0.113.9 or 10.0.0.0/8"
+			return netip.Prefix{}, false, wantPrefix
 		}
 		addr = addr.Unmap()
 		return netip.PrefixFrom(addr, addr.BitLen()), true, ""
@@ -218,7 +223,7 @@ func readPrefix(attribute, text string) (prefix netip.Prefix, ok bool, wrong str
 	prefix, err := netip.ParsePrefix(text)
 	if err != nil {
 		if attribute == addressAttribute {
-			return netip.Prefix{}, false, "want an address or a prefix, such as 203.0.113.9 or 10.0.0.0/8"
+			return netip.Prefix{}, false, wantPrefix
 		}
 		return netip.Prefix{}, false, ""
 	}

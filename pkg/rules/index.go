@@ -8,12 +8,13 @@ import (
 	"github.com/offpath-io/offpath/pkg/identity"
 )
 
-// An index finds, among many lists of conditions, those that the attributes of a request may meet, without looking at the
-// others. Each list stands under the rarest of its conditions; where many stand under one, they are divided
-// again by their other conditions. So how many are looked at hardly depends on how many there are.
+// An index finds, among many lists of conditions, those that the attributes of a request may meet,
+// without looking at the others. Each list stands under the rarest of its conditions; where many
+// stand under one, they are divided again by their other conditions. So how many are looked at
+// hardly depends on how many there are.
 //
-// Conditions on the way to an entry are not tested again, so that in the common case the rule itself, which is not in the
-// processor's cache if there are many, is not touched.
+// Conditions on the way to an entry are not tested again, so that in the common case the rule
+// itself, which is not in the processor's cache if there are many, is not touched.
 type index struct {
 	few []entry            // looked at one by one
 	by  map[string]*branch // others, by the attribute of a condition
@@ -116,7 +117,8 @@ func (n *index) finish() {
 	}
 }
 
-// search goes through an index. It lives on its caller's stack, and allocates nothing but what found lacks.
+// search goes through an index. It lives on its caller's stack, and allocates nothing but what
+// found lacks.
 type search struct {
 	attrs  identity.Attributes
 	looked int // entries looked at, and rules that may be replaced
@@ -172,7 +174,8 @@ func (s *search) along(b *branch, value string) {
 	}
 }
 
-// alongClient goes through what stands under conditions that an address meets as a key has it, and not as it is.
+// alongClient goes through what stands under conditions that an address meets as a key has it, and
+// not as it is.
 func (s *search) alongClient(b *branch, client, address string) {
 	if under := b.equal[client]; under != nil { // the two are never the same
 		s.through(under)

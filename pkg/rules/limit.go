@@ -14,12 +14,14 @@ const day = 24 * time.Hour
 var (
 	// unitWords are the units of N/unit.
 	unitWords = map[string]time.Duration{
-		"second": time.Second, "minute": time.Minute, "hour": time.Hour, "day": day, "week": 7 * day,
+		"second": time.Second, "minute": time.Minute, "hour": time.Hour,
+		"day": day, "week": 7 * day,
 		"s": time.Second, "m": time.Minute, "h": time.Hour, "d": day, "w": 7 * day,
 	}
 	// spanUnits are the units of N/span, as in 1h30m.
 	spanUnits = map[string]time.Duration{
-		"ms": time.Millisecond, "s": time.Second, "m": time.Minute, "h": time.Hour, "d": day, "w": 7 * day,
+		"ms": time.Millisecond, "s": time.Second, "m": time.Minute, "h": time.Hour,
+		"d": day, "w": 7 * day,
 	}
 )
 
@@ -40,7 +42,8 @@ func parseLimit(text string) (hits int64, span time.Duration, err error) {
 		return hits, unit, nil
 	}
 	if per == "" || per[0] < '0' || per[0] > '9' {
-		return 0, 0, fmt.Errorf("unknown unit %.40q (want second, minute, hour, day, week or a span such as 10m)", per)
+		return 0, 0, fmt.Errorf("unknown unit %.40q (want second, minute, hour, day, week or "+
+			"a span such as 10m)", per)
 	}
 	span, err = parseSpan(per)
 	return hits, span, err
@@ -57,10 +60,12 @@ func parseSpan(text string) (time.Duration, error) {
 		rest = rest[len(name):]
 		unit, ok := spanUnits[name]
 		if digits == "" || !ok {
-			return 0, fmt.Errorf("%.40q is not a span (want whole numbers of w, d, h, m, s or ms, such as 10m or 1h30m)", text)
+			return 0, fmt.Errorf("%.40q is not a span (want whole numbers of w, d, h, m, s or ms, "+
+				"such as 10m or 1h30m)", text)
 		}
 		if unit >= smallest {
-			return 0, fmt.Errorf("span %.40q: each unit at most once, the largest first, such as 1h30m", text)
+			return 0, fmt.Errorf("span %.40q: each unit at most once, the largest first, "+
+				"such as 1h30m", text)
 		}
 		smallest = unit
 		n, err := strconv.ParseInt(digits, 10, 64)

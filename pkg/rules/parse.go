@@ -5,12 +5,13 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 
-	"github.com/offpath-io/offpath/pkg/rules/internal/node"
+	"github.com/offpath-io/offpath/pkg/rules/internal/strictyaml"
 )
 
 // MaxSize is the most bytes of YAML that Parse and Load accept.
-const MaxSize = node.MaxSize
+const MaxSize = strictyaml.MaxSize
 
 // Error says why rules were refused, and where.
 type Error struct {
@@ -23,19 +24,32 @@ type Error struct {
 	Rule int
 	// Reason is what is wrong: the field, what it holds, what is wanted.
 	Reason string
+	// More are further mistakes, in the order of the file, up to 100 in all. They have no File and
+	// no More.
+	More []Error
 }
 
-// Error is "file:line:column: reason", as far as these are known.
+// Error is "file:line:column: reason", as far as these are known, on a line for each mistake.
 func (e *Error) Error() string {
-	switch {
-	case e.File != "" && e.Line > 0:
-		return fmt.Sprintf("%s:%d:%d: %s", e.File, e.Line, e.Column, e.Reason)
-	case e.File != "":
-		return fmt.Sprintf("%s: %s", e.File, e.Reason)
-	case e.Line > 0:
-		return fmt.Sprintf("line %d, column %d: %s", e.Line, e.Column, e.Reason)
+	var b strings.Builder
+	e.write(&b, e.File)
+	for i := range e.More {
+		b.WriteByte('\n')
+		e.More[i].write(&b, e.File)
 	}
-	return e.Reason
+	return b.String()
+}
+
+func (e *Error) write(b *strings.Builder, file string) {
+	switch {
+	case file != "" && e.Line > 0:
+		fmt.Fprintf(b, "%s:%d:%d: ", file, e.Line, e.Column)
+	case file != "":
+		fmt.Fprintf(b, "%s: ", file)
+	case e.Line > 0:
+		fmt.Fprintf(b, "line %d, column %d: ", e.Line, e.Column)
+	}
+	b.WriteString(e.Reason)
 }
 
 // Load parses the file at path. Besides *Error, it returns what reading the file did.
@@ -56,25 +70,59 @@ func Load(path string) (*Set, error) {
 	return set, err
 }
 
-// Parse reads a set from YAML; deploy/rules.yaml shows all there is. Every error is an
-// *Error. Anything not understood is refused rather than skipped: a mistyped field
+// Parse reads a set from YAML; deploy/rules.yaml shows all fields. Every error is an *Error, which
+// tells all mistakes. Anything not understood is refused rather than skipped: a mistyped field
 // would otherwise be a limit that does not hold.
 //
 // Anchors, aliases and merge keys are refused: a rule reads the same wherever it
 // stands, and no short file can grow into a long one.
 func Parse(data []byte) (*Set, error) {
-	doc, err := node.Document(data)
-	if err != nil {
-		return nil, refused(err)
+	doc, mistake := strictyaml.Parse(data)
+	if mistake != nil {
+		return nil, refusal([]strictyaml.Mistake{*mistake})
 	}
-	set, err := readSet(doc)
-	return set, refused(err)
+	set := readSet(doc)
+	if mistakes := doc.Mistakes(); len(mistakes) > 0 {
+		return nil, refusal(mistakes)
+	}
+	return set, nil
 }
 
-// refused is the error of package node as this one's.
-func refused(err error) error {
-	if at, ok := errors.AsType[*node.Error](err); ok {
-		return &Error{Line: at.Line, Column: at.Column, Reason: at.Reason}
+// refusal is the error that tells all these mistakes.
+func refusal(mistakes []strictyaml.Mistake) *Error {
+	all := make([]Error, len(mistakes))
+	for i, m := range mistakes {
+		all[i] = Error{Line: m.Line, Column: m.Column, Reason: m.Reason}
 	}
-	return err
+	all[0].More = all[1:]
+	return &all[0]
+}
+
+// readSet reads the document. The set is worth nothing if there are mistakes in it afterwards.
+func readSet(doc *strictyaml.Document) *Set {
+	var f file
+	doc.Decode(&f, strictyaml.Format{List: "rules"})
+	switch {
+	case f.Rules == nil:
+		doc.Refuse([]any{"rules"}, "is missing")
+	case len(f.Rules) == 0:
+		doc.Refuse([]any{"rules"}, "there are no rules")
+	}
+	report := func(i int, f fault) {
+		doc.Refuse(append([]any{"rules", i}, f.path...), f.reason)
+	}
+	list := make([]Rule, len(f.Rules))
+	for i, one := range f.Rules {
+		if one == nil {
+			continue // it has been refused already
+		}
+		list[i] = one.rule()
+		if !doc.Refused([]any{"rules", i, "unlimited"}) {
+			for _, f := range one.missing() {
+				report(i, f)
+			}
+		}
+	}
+	unread := func(i int) bool { return doc.Refused([]any{"rules", i}) }
+	return assemble(list, unread, report)
 }

@@ -9,8 +9,9 @@ import (
 
 var errPercent = errors.New("want a percentage such as 10% or 12.5%")
 
-// percent writes a part as a percentage, and in full, so that parsePercent makes the same part of it.
-func percent(part float64) string {
+// String is the part as a percentage, and in full, so that parsePercent makes the same part of it.
+func (p percent) String() string {
+	part := float64(p)
 	if math.IsNaN(part) || math.IsInf(part, 0) {
 		return strconv.FormatFloat(part, 'f', -1, 64)
 	}
@@ -32,7 +33,8 @@ func percent(part float64) string {
 	return sign + whole + "%"
 }
 
-// parsePercent reads a percentage as a part: 10% is 0.1. It moves the point in the text, so that no digit is lost.
+// parsePercent reads a percentage as a part: 10% is 0.1. It moves the point in the text, so that no
+// digit is lost.
 func parsePercent(text string) (float64, error) {
 	number, ok := strings.CutSuffix(text, "%")
 	if !ok || !isDecimal(number) || len(number) > 40 {

@@ -9,8 +9,8 @@ import (
 // prefixes finds which of many texts a value begins with.
 type prefixes struct {
 	list []prefixed // sorted by text
-	// If the texts have few lengths: these, the greatest first, and the place of each text. That touches less memory than
-	// searching the list.
+	// If the texts have few lengths: these, the greatest first, and the place of each text. That
+	// touches less memory than searching the list.
 	lengths []int
 	places  map[string]int
 }
@@ -63,8 +63,8 @@ func (p *prefixes) longest(value string) int {
 	return -1
 }
 
-// search is longest by the order of the list: if there is a prefix of value, the last prefix that does not come after value is the
-// longest one, or begins with it.
+// search is longest by the order of the list: if there is a prefix of value, the last prefix that
+// does not come after value is the longest one, or begins with it.
 func (p *prefixes) search(value string) int {
 	// Not slices.BinarySearchFunc, by which value would escape.
 	i := sort.Search(len(p.list), func(i int) bool { return p.list[i].text > value }) - 1

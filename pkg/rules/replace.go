@@ -2,18 +2,21 @@ package rules
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 )
 
-// withoutReplaced removes, in place, the rules that others among them replace. They are in the order of the set, before and
-// after. A rule that is itself replaced still replaces; one in shadow does not, as it would take denials away and give none.
+// withoutReplaced removes, in place, the rules that others among them replace. They are in the
+// order of the set, before and after. A rule that is itself replaced still replaces; one in shadow
+// does not, as it would take denials away and give none.
 func (s *search) withoutReplaced(found []*Rule) []*Rule {
 	removed := false
 	for _, r := range found {
 		if len(r.in.replaces) == 0 || r.Shadow || r.OnMissing == Skip && !r.hasKey(s.attrs) {
 			continue
 		}
-		// Both are in the order of the set: the shorter one is gone through, so that a rule may replace thousands.
+		// Both are in the order of the set: the shorter one is gone through, so that a rule may
+		// replace thousands.
 		if len(r.in.replaces) <= len(found) {
 			for _, other := range r.in.replaces {
 				if i, ok := slices.BinarySearchFunc(found, other, byPlace); ok {
@@ -38,61 +41,73 @@ func (s *search) withoutReplaced(found []*Rule) []*Rule {
 
 func byPlace(a, b *Rule) int { return cmp.Compare(a.in.place, b.in.place) }
 
-// connect finds what rules say of others of the set, when all are there. It returns the place of the rule at fault.
-func (s *Set) connect() (place int, f *fault) {
+// connect finds what rules say of others of the set, when all are there.
+func (s *Set) connect(wrong []bool, refuse func(int, faults)) {
 	for i, r := range s.rules {
-		if f := first(s.connectWhile(r), s.connectReplaces(r), s.checkWireNames(r)); f != nil {
-			return i, f
+		refuse(i, s.connectWhile(r))
+		refuse(i, s.connectReplaces(r))
+		if !wrong[i] {
+			refuse(i, s.checkWireNames(r))
 		}
 	}
+	if slices.Contains(wrong, true) {
+		return
+	}
 	if i := s.cycle(func(r *Rule) []*Rule { return r.in.replaces }); i >= 0 {
-		return i, faultf("the rules that this one replaces replace it").in("replaces")
+		refuse(i, faultf("the rules that this one replaces replace it").in("replaces"))
 	}
 	if i := s.cycle(func(r *Rule) []*Rule { return r.in.while }); i >= 0 {
-		return i, faultf("rule %q has room while others have, and these while it has: want no circle", s.rules[i].Throttle.While).in("elastic", "while", "rule")
+		refuse(i, faultf("rule %q has room while others have, and these while it has: "+
+			"want no circle", s.rules[i].Throttle.While).in("elastic", "while", "rule"))
 	}
-	s.index = s.indexed()
-	return 0, nil
 }
 
-func (s *Set) connectWhile(r *Rule) *fault {
+func (s *Set) connectWhile(r *Rule) faults {
 	if r.Throttle.While == "" {
 		return nil
 	}
+	why := ""
 	other := s.byName[r.Throttle.While]
 	switch {
 	case other == nil:
-		return faultf("there is no rule %.128q", r.Throttle.While).in("elastic", "while", "rule")
+		why = fmt.Sprintf("there is no rule %.128q", r.Throttle.While)
 	case other == r:
-		return faultf("%q is this rule itself", r.Name).in("elastic", "while", "rule")
+		why = fmt.Sprintf("%q is this rule itself", r.Name)
 	case other.Unlimited:
-		return faultf("%q is unlimited, so there is no use of its limit", other.Name).in("elastic", "while", "rule")
+		why = fmt.Sprintf("%q is unlimited, so there is no use of its limit", other.Name)
+	default:
+		r.in.while = []*Rule{other}
+		return nil
 	}
-	r.in.while = []*Rule{other}
-	return nil
+	return faultf("%s", why).in("elastic", "while", "rule")
 }
 
-func (s *Set) connectReplaces(r *Rule) *fault {
+func (s *Set) connectReplaces(r *Rule) (all faults) {
 	seen := make(map[string]bool, len(r.Replaces))
 	for i, name := range r.Replaces {
+		why := ""
 		other := s.byName[name]
 		switch {
 		case other == nil:
-			return faultf("there is no rule %.128q", name).in("replaces", i)
+			why = fmt.Sprintf("there is no rule %.128q", name)
 		case other == r:
-			return faultf("%q is this rule itself", name).in("replaces", i)
+			why = fmt.Sprintf("%q is this rule itself", name)
 		case seen[name]:
-			return faultf("%q occurs twice", name).in("replaces", i)
+			why = fmt.Sprintf("%q occurs twice", name)
+		}
+		if why != "" {
+			all.add(path{"replaces", i}, "%s", why)
+			continue
 		}
 		s.replacing, seen[name] = true, true
 		r.in.replaces = append(r.in.replaces, other)
 		if other.in.gone == nil {
-			gone := *other
-			other.in.gone = &gone // with the same member, so that it knows its place and what it replaces
+			gone := *other // with the same member: it knows its place and what it replaces
+			other.in.gone = &gone
 		}
 	}
 	slices.SortFunc(r.in.replaces, byPlace)
-	return nil
+	return all
 }
 
 // cycle is the place of a rule from which the edges lead back to it, or -1.

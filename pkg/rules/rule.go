@@ -1,10 +1,10 @@
 // Package rules holds what is limited: rules, and immutable sets of them, made in Go or
 // read from YAML.
 //
-// A rule applies to the requests that it matches, and says who is limited (its key),
-// how many hits that one has (its limit), per what window, and what to do when the
-// request or offpath itself lacks what is needed. A set that exists is valid: NewSet,
-// Parse and Load refuse everything else, with the place and the reason.
+// A rule applies to the requests that it matches. Its key tells callers apart, its limit is how many
+// hits each of them has per window, and it says what to do when the request or offpath itself lacks
+// what is needed. A set that exists is valid: NewSet, Parse and Load refuse everything else, and tell
+// every mistake with its place.
 package rules
 
 import (
@@ -31,12 +31,13 @@ type Rule struct {
 	// Exact lets the rule apply only to requests without attributes beside those of Match
 	// and Key.
 	Exact bool
-	// Key names the attributes whose values say who is limited: at most 64, none twice.
+	// Key names the attributes whose values tell callers apart: at most 64, none twice.
 	// Empty: one counter for all.
 	Key []string
 	// OnMissing is what to do with a request that lacks an attribute of Key.
 	OnMissing OnMissing
-	// Limit is the most hits that may lie in the window, or that drain in one: 1 to window.MaxCount.
+	// Limit is the most hits that may lie in the window, or that drain in one: 1 to
+	// window.MaxCount.
 	Limit int64
 	// Window is over how long Limit holds, and how it is cut. 0 buckets are window.DefaultBuckets;
 	// FixedWindow has 1. In a Set its Kind is that of Algorithm; either of the two sets the other.
@@ -44,8 +45,9 @@ type Rule struct {
 	// Algorithm is how hits are counted. In a Set it is FixedWindow if and only if Window.Fixed;
 	// either of the two sets the other.
 	Algorithm Algorithm
-	// Burst is, of a TokenBucket, the most tokens that it holds; of a LeakyBucket, how many hits may
-	// wait in its queue. 1 to window.MaxCount; 0 is Limit, and so it is in a Set. Others have none: 0.
+	// Burst is, of a TokenBucket, the most tokens that it holds; of a LeakyBucket, how many hits
+	// may wait in its queue. 1 to window.MaxCount; 0 is Limit, and so it is in a Set. Others have
+	// none: 0.
 	Burst int64
 	// Enforcement is how strictly Limit holds.
 	Enforcement Enforcement
@@ -63,27 +65,28 @@ type Rule struct {
 	// Overrides give some callers another limit, none, or no entry. The first one that
 	// matches and is not over counts.
 	Overrides []Override
-	// Allow lists those whom this rule does not limit, and Deny those whom it always denies. Who is on
-	// both is denied.
+	// Allow lists callers that this rule does not limit, and Deny callers that it always denies. A
+	// caller on both is denied.
 	Allow, Deny []List
-	// Cost names the attribute whose value is the hit's cost. Empty, or for requests without that attribute: the
-	// caller's cost.
+	// Cost names the attribute whose value is the hit's cost. Empty, or for requests without that
+	// attribute: the caller's cost.
 	Cost string
 	// Count is which hits count.
 	Count Count
 	// Priority divides Limit among classes of traffic.
 	Priority Priority
-	// Unlimited makes the rule match and limit nobody. In a Set its Limit is window.MaxCount per second, so
-	// that nothing needs to know of it.
+	// Unlimited makes the rule match and limit nobody. In a Set its Limit is window.MaxCount per
+	// second, so that nothing needs to know of it.
 	Unlimited bool
-	// Replaces names rules of the set that do not apply to a request that this one applies to. With Shadow they apply
-	// all the same.
+	// Replaces names rules of the set that do not apply to a request that this one applies to. With
+	// Shadow they apply all the same.
 	Replaces []string
 
 	in *member // of a Set, else nil
 }
 
-// Capacity is how many hits there is room for at once: Burst, if the algorithm has one, or else Limit.
+// Capacity is how many hits there is room for at once: Burst, if the algorithm has one, or else
+// Limit.
 func (r *Rule) Capacity() int64 {
 	if r.Window.Drains() {
 		return r.Burst
@@ -149,8 +152,7 @@ func (r *Rule) names(attribute string) bool {
 	return false
 }
 
-// AppendKey appends to dst the key of the one whom the rule limits; see
-// identity.AppendKey. ok is false if an attribute is missing and OnMissing is not
+// AppendKey appends to dst the key that the rule makes of the request; see identity.AppendKey. ok is false if an attribute is missing and OnMissing is not
 // Empty; key is dst then. An attribute with an empty value is not missing.
 func (r *Rule) AppendKey(dst []byte, attrs identity.Attributes) (key []byte, ok bool) {
 	if r.OnMissing != Empty && !r.hasKey(attrs) {

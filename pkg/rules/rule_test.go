@@ -69,7 +69,7 @@ func TestNewSetRefusesWhatYAMLCannotSay(t *testing.T) {
 	}{
 		{func(r *Rule) {}, ""},
 		{func(r *Rule) { r.Limit = window.MaxCount }, ""},
-		{func(r *Rule) { r.Name = "" }, `rule 2 (""): name: is empty`},
+		{func(r *Rule) { r.Name = "" }, "name: is missing or empty"},
 		{func(r *Rule) { r.Name = "\xff" }, "name: is not UTF-8"},
 		{func(r *Rule) { r.Match = []Condition{pair("a"), pair("a")} }, `match: attribute "a" occurs twice`},
 		{func(r *Rule) { r.Key = nil }, ""},
@@ -112,12 +112,12 @@ func TestNewSetRefusesWhatYAMLCannotSay(t *testing.T) {
 		{func(r *Rule) { r.Allow = []List{{}} }, `allow: attribute "": is empty`},
 		{func(r *Rule) {
 			r.Allow = []List{{Attribute: "u", Values: []string{"a"}}, {Attribute: "u", Values: []string{"b"}}}
-		}, `allow: attribute "u" occurs twice`},
-		{func(r *Rule) { r.Deny = []List{{Attribute: "u", Values: []string{"\xff"}}} }, `deny: attribute "u": "\xff" is not UTF-8`},
+		}, `allow: attribute "u": occurs twice`},
+		{func(r *Rule) { r.Deny = []List{{Attribute: "u", Values: []string{"\xff"}}} }, `deny: u: "\xff": is not UTF-8`},
 		{func(r *Rule) { r.Deny = []List{{Attribute: "u", Prefixes: make([]netip.Prefix, 1)}} }, `is no prefix`},
 		{func(r *Rule) { r.Priority = Priority{Shares: map[string]float64{"default": 1}} }, "priority: by: is missing"},
 		{func(r *Rule) { r.Priority = Priority{By: "a b", Shares: map[string]float64{"default": 1}} }, `priority: by: attribute "a b"`},
-		{func(r *Rule) { r.Priority = Priority{By: "a", Shares: map[string]float64{"default": math.NaN()}} }, `class "default": NaN: want more than 0%`},
+		{func(r *Rule) { r.Priority = Priority{By: "a", Shares: map[string]float64{"default": math.NaN()}} }, "priority: shares: default: NaN: want more than 0%, at most 100%"},
 		{func(r *Rule) { r.Priority = Priority{By: "a", Shares: map[string]float64{"default": 1, "\xff": 1}} }, `is not UTF-8`},
 		{func(r *Rule) { // classes divide what there is room for at once, which may be more than the limit
 			r.Algorithm, r.Burst = TokenBucket, 100

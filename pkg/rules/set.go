@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/offpath-io/offpath/pkg/identity"
+	"github.com/offpath-io/offpath/pkg/rules/internal/strictyaml"
 )
 
 // Set is a valid, immutable set of rules. Any goroutine may use it at any time.
@@ -35,45 +36,65 @@ func NewSet(rules ...Rule) (*Set, error) {
 	if len(rules) == 0 {
 		return nil, &Error{Reason: "there are no rules"}
 	}
-	s := emptySet(len(rules))
-	for i := range rules {
-		if f := s.add(rules[i]); f != nil {
-			return nil, refusal(i, &rules[i], f)
+	var all []Error
+	set := assemble(rules, func(int) bool { return false }, func(i int, f fault) {
+		reason := fmt.Sprintf("rule %d (%.128q): %v", i+1, rules[i].Name, f)
+		all = append(all, Error{Rule: i + 1, Reason: reason})
+	})
+	if len(all) > 0 {
+		first := all[0]
+		first.More = all[1:min(len(all), strictyaml.MaxMistakes)]
+		return nil, &first
+	}
+	return set, nil
+}
+
+// assemble makes a set, and reports what is wrong with the rules, by their places. Then the set
+// must not be used. unread says of a rule that it is not known in full.
+func assemble(rules []Rule, unread func(int) bool, report func(int, fault)) *Set {
+	n := len(rules)
+	s := &Set{
+		rules: make([]*Rule, 0, n), byName: make(map[string]*Rule, n), wire: make(map[string]*Rule),
+	}
+	wrong := make([]bool, n)
+	refuse := func(place int, all faults) {
+		for _, f := range all {
+			wrong[place] = true
+			report(place, f)
 		}
 	}
-	if i, f := s.connect(); f != nil {
-		return nil, refusal(i, &rules[i], f)
+	for i, r := range rules {
+		wrong[i] = unread(i)
+		refuse(i, s.add(r, wrong[i]))
 	}
-	return s, nil
+	s.connect(wrong, refuse)
+	if slices.Contains(wrong, true) {
+		return s
+	}
+	for _, r := range s.rules {
+		r.in.index, r.in.excluded = r.indexOverrides(), r.indexExcluded()
+	}
+	s.index = s.indexed()
+	return s
 }
 
-func emptySet(room int) *Set {
-	return &Set{rules: make([]*Rule, 0, room), byName: make(map[string]*Rule, room), wire: make(map[string]*Rule)}
-}
-
-func refusal(place int, r *Rule, f *fault) error {
-	return &Error{Rule: place + 1, Reason: fmt.Sprintf("rule %d (%.128q): %v", place+1, r.Name, f)}
-}
-
-// add validates the rule and adds a copy of it.
-func (s *Set) add(r Rule) *fault {
+// add adds a copy of the rule and says what is wrong with it by itself.
+func (s *Set) add(r Rule, unread bool) faults {
 	r.own()
 	r.fill()
-	if f := r.validate(); f != nil {
-		return f
-	}
+	all := r.validate(unread)
 	r.sort()
-	if _, ok := s.byName[r.Name]; ok {
-		return faultf("%q is the name of an earlier rule", r.Name).in("name")
-	}
-	r.in = &member{rule: &r, place: len(s.rules), index: r.indexOverrides(), excluded: r.indexExcluded()}
+	r.in = &member{rule: &r, place: len(s.rules)}
 	s.rules = append(s.rules, &r)
+	if _, ok := s.byName[r.Name]; ok && r.Name != "" {
+		return append(all, faultf("%q is the name of an earlier rule", r.Name).in("name")...)
+	}
 	s.byName[r.Name] = &r
-	return nil
+	return all
 }
 
-// Place is the place of the rule in its Set, from 0, so that what belongs to rules can stand in a slice; -1 for a rule that is in none, such as a
-// copy of one that is.
+// Place is the place of the rule in its Set, from 0, so that what belongs to rules can stand in a
+// slice; -1 for a rule that is in none, such as a copy of one that is.
 func (r *Rule) Place() int {
 	if r.in == nil || r.in.rule != r {
 		return -1
@@ -88,13 +109,14 @@ func (s *Set) Rules() []*Rule { return slices.Clone(s.rules) }
 func (s *Set) indexed() *index {
 	entries := make([]entry, len(s.rules))
 	for i, r := range s.rules {
-		entries[i] = entry{left: slices.Clone(r.Match), rule: r, place: i, exact: r.Exact, excludes: len(r.Exclude) > 0}
+		left, excludes := slices.Clone(r.Match), len(r.Exclude) > 0
+		entries[i] = entry{left: left, rule: r, place: i, exact: r.Exact, excludes: excludes}
 	}
 	return newIndex(entries)
 }
 
-// Attributes are the names of all attributes that the rules ask for, sorted: a request need have no others, unless a rule is
-// Exact and must not see them.
+// Attributes are the names of all attributes that the rules ask for, sorted: a request need have no
+// others, unless a rule is Exact and must not see them.
 func (s *Set) Attributes() []string {
 	names := make(map[string]bool)
 	for _, r := range s.rules {
@@ -127,11 +149,12 @@ func (s *Set) Lookup(name string) (*Rule, bool) {
 	return r, ok
 }
 
-// Find appends to dst the rules that match the attributes, in the order of the set, without
-// those that another one of them replaces. It does not allocate if dst has room for these, too. What it takes hardly depends on
-// how many rules there are.
+// Find appends to dst the rules that match the attributes, in the order of the set, without those
+// that another one of them replaces. It does not allocate if dst has room for these, too. What it
+// takes hardly depends on how many rules there are.
 //
-// A rule that a request lacks a key attribute for replaces nothing if it skips such requests, and one in shadow never does.
+// A rule that a request lacks a key attribute for replaces nothing if it skips such requests, and
+// one in shadow never does.
 func (s *Set) Find(dst []*Rule, attrs identity.Attributes) []*Rule {
 	from := len(dst)
 	find := search{attrs: attrs, found: dst}

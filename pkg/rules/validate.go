@@ -8,6 +8,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/offpath-io/offpath/pkg/identity"
+	"github.com/offpath-io/offpath/pkg/rules/internal/strictyaml"
 	"github.com/offpath-io/offpath/pkg/window"
 )
 
@@ -16,16 +17,23 @@ const (
 	maxAttributes = 64  // of a match or a key; looking through them is linear
 )
 
-// validate finds the first fault of the rule by itself, or nil. Its defaults are filled in.
-func (r *Rule) validate() *fault {
-	if why := checkName(r.Name); why != "" {
-		return faultf("%s", why).in("name")
-	}
-	return first(
+// validate finds what is wrong with the rule by itself. Its defaults are filled in. What depends on
+// several fields is checked only if each of them could be read and is right.
+func (r *Rule) validate(unread bool) faults {
+	all := join(
+		validateName(r.Name).in("name"),
 		validateMatch(r.Match).in("match"),
 		validateExclude(r.Exclude).in("exclude"),
-		r.validateKey().in("key"),
+		validateKey(r.Key).in("key"),
 		r.validateWords(),
+		validateLists(r.Allow).in("allow"),
+		validateLists(r.Deny).in("deny"),
+		r.validateCost().in("cost"),
+	)
+	if unread || all != nil {
+		return all
+	}
+	all = join(
 		r.validateUnlimited(),
 		r.validateLimit(),
 		r.validateAlgorithm(),
@@ -33,32 +41,40 @@ func (r *Rule) validate() *fault {
 		r.Throttle.validate(),
 		r.OnLimit.validate(r.Algorithm),
 		r.validateOverrides(),
-		validateLists(r.Allow).in("allow"),
-		validateLists(r.Deny).in("deny"),
-		r.validateCost().in("cost"),
 		r.validatePriority(),
-		r.validateMost(),
 	)
+	if all == nil {
+		return r.validateMost()
+	}
+	return all
 }
 
-func validateMatch(match []Condition) *fault {
-	if len(match) > maxAttributes {
-		return faultf("has %d attributes: want at most %d", len(match), maxAttributes)
+func validateName(name string) faults {
+	if name == "" {
+		return faultf("is missing or empty")
 	}
-	for i, c := range match {
-		if why := c.wrong(); why != "" {
-			return faultf("attribute %.40q: %s", c.Name, why).in(i)
-		}
-		for _, before := range match[:i] {
-			if before.Name == c.Name {
-				return faultf("attribute %q occurs twice", c.Name).in(i)
-			}
-		}
+	if why := checkName(name); why != "" {
+		return faultf("%s", why)
 	}
 	return nil
 }
 
-func validateExclude(conditions []Condition) *fault {
+func validateMatch(match []Condition) (all faults) {
+	if len(match) > maxAttributes {
+		return faultf("has %d attributes: want at most %d", len(match), maxAttributes)
+	}
+	for i, c := range match {
+		same := func(before Condition) bool { return before.Name == c.Name }
+		if why := c.wrong(); why != "" {
+			all.add(path{strictyaml.Key(c.Name)}, "attribute %.40q: %s", c.Name, why)
+		} else if slices.ContainsFunc(match[:i], same) {
+			all.add(path{strictyaml.Key(c.Name)}, "attribute %q occurs twice", c.Name)
+		}
+	}
+	return all
+}
+
+func validateExclude(conditions []Condition) faults {
 	for _, c := range conditions {
 		if why := c.wrong(); why != "" {
 			return faultf("attribute %.40q: %s", c.Name, why)
@@ -98,45 +114,37 @@ func (c *Condition) wrongFold() string {
 	return ""
 }
 
-func (r *Rule) validateKey() *fault {
-	if len(r.Key) > maxAttributes {
-		return faultf("has %d attributes: want at most %d", len(r.Key), maxAttributes)
+func validateKey(key []string) (all faults) {
+	if len(key) > maxAttributes {
+		return faultf("has %d attributes: want at most %d", len(key), maxAttributes)
 	}
-	for i, name := range r.Key {
+	for i, name := range key {
 		if why := checkName(name); why != "" {
-			return faultf("attribute %.40q: %s", name, why).in(i)
-		}
-		if slices.Contains(r.Key[:i], name) {
-			return faultf("attribute %q occurs twice", name).in(i)
+			all.add(path{i}, "attribute %.40q: %s", name, why)
+		} else if slices.Contains(key[:i], name) {
+			all.add(path{i}, "attribute %q occurs twice", name)
 		}
 	}
-	return nil
+	return all
 }
 
-func (r *Rule) validateWords() *fault {
-	if int(r.OnMissing) >= len(onMissingWords) {
-		return faultf("%d is not one of skip, deny, empty", r.OnMissing).in("on_missing")
-	}
-	if int(r.Algorithm) >= len(algorithmWords) {
-		return faultf("%d is not one of the algorithms", r.Algorithm).in("algorithm")
-	}
-	if int(r.Enforcement) >= len(enforcementWords) {
-		return faultf("%d is not one of async, strict", r.Enforcement).in("enforcement")
-	}
-	if int(r.OnOutage) >= len(onOutageWords) {
-		return faultf("%d is not one of share, open, closed", r.OnOutage).in("on_outage")
-	}
-	if int(r.Count) >= len(countWords) {
-		return faultf("%d is not one of admitted, all", r.Count).in("count")
-	}
+func (r *Rule) validateWords() faults {
+	all := join(
+		checkWord(r.OnMissing).in("on_missing"),
+		checkWord(r.Algorithm).in("algorithm"),
+		checkWord(r.Enforcement).in("enforcement"),
+		checkWord(r.OnOutage).in("on_outage"),
+		checkWord(r.Throttle.Kind).in("throttle"),
+		checkWord(r.Count).in("count"),
+	)
 	if r.Status != 429 && r.Status != 503 {
-		return faultf("%d: want 429 or 503", r.Status).in("status")
+		all.add(path{"status"}, "%d: want 429 or 503", r.Status)
 	}
-	return nil
+	return all
 }
 
 // validateUnlimited refuses what would limit somebody after all, or would have no effect.
-func (r *Rule) validateUnlimited() *fault {
+func (r *Rule) validateUnlimited() (all faults) {
 	if !r.Unlimited {
 		return nil
 	}
@@ -155,21 +163,21 @@ func (r *Rule) validateUnlimited() *fault {
 		{"priority", r.Priority.By != ""},
 	} {
 		if one.given {
-			return faultf("the rule is unlimited, so this has no meaning").in(one.field)
+			all.add(path{one.field}, "the rule is unlimited, so this has no meaning")
 		}
 	}
-	return nil
+	return all
 }
 
-func (r *Rule) validateLimit() *fault {
+func (r *Rule) validateLimit() faults {
 	if r.Limit < 1 || r.Limit > window.MaxCount {
 		return faultf("%d: want 1 to %d hits", r.Limit, window.MaxCount).in("limit")
 	}
 	return validateWindow(r.Window)
 }
 
-func validateWindow(shape window.Shape) *fault {
-	// First the span alone, so that each fault is told of the field it is in.
+func validateWindow(shape window.Shape) faults {
+	// First the span alone, so that each fault is reported of its own field.
 	if err := (window.Shape{Length: shape.Length, Buckets: 1}).Validate(); err != nil {
 		return faultf("%v", err).in("limit")
 	}

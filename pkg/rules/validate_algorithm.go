@@ -7,65 +7,78 @@ import (
 )
 
 // validateAlgorithm refuses what the algorithm has no use for.
-func (r *Rule) validateAlgorithm() *fault {
+func (r *Rule) validateAlgorithm() faults {
 	switch {
 	case r.Window.Fixed != (r.Algorithm == FixedWindow):
 		return faultf("%v has no fixed window", r.Algorithm).in("algorithm")
 	case r.Window.Kind != r.Algorithm.kind():
 		return faultf("%v has no window of kind %d", r.Algorithm, r.Window.Kind).in("algorithm")
 	case r.Window.Buckets != 1 && r.Algorithm == FixedWindow:
-		return faultf("%d buckets: %v is not cut into buckets", r.Window.Buckets, r.Algorithm).in("buckets")
+		return faultf("%d buckets: %v is not cut into buckets", r.Window.Buckets, r.Algorithm).
+			in("buckets")
 	case !r.hasBurst() && r.Burst != 0:
 		return faultf("%v has none: want token_bucket or leaky_bucket", r.Algorithm).in("burst")
 	case r.hasBurst() && (r.Burst < 1 || r.Burst > window.MaxCount):
 		return faultf("%d: want 1 to %d", r.Burst, window.MaxCount).in("burst")
 	case r.Algorithm == LeakyBucket && r.Count == All:
-		return faultf("all: who is denied by a leaky_bucket does not wait in its queue, so there is nothing to count").in("count")
+		return faultf("all: a hit that a leaky_bucket denies does not wait in its queue, so " +
+			"there is nothing to count").in("count")
 	}
 	return nil
 }
 
 // validateStrict refuses what permits cannot promise.
-func (r *Rule) validateStrict() *fault {
+func (r *Rule) validateStrict() faults {
 	if r.Enforcement != Strict {
 		return nil
 	}
 	const why = "strict enforcement grants permits per bucket beforehand, and "
+	const want = ": want sliding_window or fixed_window"
 	switch {
 	case r.OnOutage != Closed:
-		return faultf("%s lets requests pass without a permit, and under strict enforcement none may: want closed", r.OnOutage).in("on_outage")
+		return faultf("%s lets requests pass without a permit, and under strict enforcement none "+
+			"may: want closed", r.OnOutage).in("on_outage")
 	case r.Algorithm == SlidingLog:
-		return faultf(why + "a sliding_log counts whole buckets that have partly left: want sliding_window or fixed_window").in("enforcement")
+		return faultf(why + "a sliding_log counts whole buckets that have partly left" + want).
+			in("enforcement")
 	case r.Algorithm == TokenBucket:
-		return faultf(why + "token_bucket has tokens that belong to no bucket: want sliding_window or fixed_window").in("enforcement")
+		return faultf(why + "token_bucket has tokens that belong to no bucket" + want).
+			in("enforcement")
 	case r.Algorithm == LeakyBucket:
-		return faultf(why + "leaky_bucket grants turns already: want sliding_window or fixed_window").in("enforcement")
+		return faultf(why + "leaky_bucket grants turns already" + want).in("enforcement")
 	case r.Count == All:
-		return faultf("all: denied hits have no permit, so under strict enforcement they cannot count").in("count")
+		return faultf("all: denied hits have no permit, so they cannot count under strict " +
+			"enforcement").in("count")
 	}
 	return nil
 }
 
-func (t *Throttle) validate() *fault {
-	switch {
-	case int(t.Kind) >= len(throttleWords):
-		return faultf("%d is not one of hard, soft, elastic", t.Kind).in("throttle")
-	case t.Kind != Soft && t.Exceed != 0:
-		return faultf("throttle is %v", t.Kind).in("soft")
-	case t.Kind != Elastic && (t.UpTo != 0 || t.While != "" || t.Below != 0):
-		return faultf("throttle is %v", t.Kind).in("elastic")
-	case t.Kind == Soft && !(t.Exceed > 0 && t.Exceed <= 10): // so that NaN is refused too
-		return faultf("%s: want more than 0%%, at most 1000%%", percent(t.Exceed)).in("soft", "exceed")
-	case t.Kind != Elastic:
-		return nil
-	case !(t.UpTo > 1 && t.UpTo <= 100):
-		return faultf("%s: want more than 100%%, at most 10000%%", percent(t.UpTo)).in("elastic", "up_to")
-	case t.While == "":
-		return faultf("want the rule that says whether there is room").in("elastic", "while")
-	case !(t.Below > 0 && t.Below <= 1):
-		return faultf("%s: want more than 0%%, at most 100%%", percent(t.Below)).in("elastic", "while", "below")
+func (t *Throttle) validate() (all faults) {
+	if t.Kind != Soft && t.Exceed != 0 {
+		all = faultf("throttle is %v", t.Kind).in("soft")
 	}
-	return nil
+	if t.Kind != Elastic && (t.UpTo != 0 || t.While != "" || t.Below != 0) {
+		all.add(path{"elastic"}, "throttle is %v", t.Kind)
+	}
+	if t.Kind == Soft && !(t.Exceed > 0 && t.Exceed <= 10) { // so that NaN is refused too
+		all.add(path{"soft", "exceed"}, "%s: want more than 0%%, at most 1000%%", given(t.Exceed))
+	}
+	if t.Kind != Elastic {
+		return all
+	}
+	if !(t.UpTo > 1 && t.UpTo <= 100) {
+		all.add(path{"elastic", "up_to"}, "%s: want more than 100%%, at most 10000%%",
+			given(t.UpTo))
+	}
+	if t.While == "" {
+		all.add(path{"elastic", "while", "rule"}, "is missing: want the rule that says whether "+
+			"there is room")
+	}
+	if !(t.Below > 0 && t.Below <= 1) {
+		all.add(path{"elastic", "while", "below"}, "%s: want more than 0%%, at most 100%%",
+			given(t.Below))
+	}
+	return all
 }
 
 const (
@@ -73,7 +86,7 @@ const (
 	maxDepth = 1_000_000
 )
 
-func (o *OnLimit) validate(algorithm Algorithm) *fault {
+func (o *OnLimit) validate(algorithm Algorithm) faults {
 	switch {
 	case !o.Queue && o.MaxWait != 0:
 		return faultf("nobody waits: want on_limit: queue").in("max_wait")
@@ -84,7 +97,8 @@ func (o *OnLimit) validate(algorithm Algorithm) *fault {
 	case o.MaxWait == 0:
 		return faultf("queue: want max_wait beside it, how long a caller may wait").in("on_limit")
 	case o.MaxWait < 0 || o.MaxWait > maxWait || o.MaxWait%time.Millisecond != 0:
-		return faultf("%v: want whole milliseconds, more than 0, at most %v", o.MaxWait, maxWait).in("max_wait")
+		return faultf("%v: want whole milliseconds, more than 0, at most %v", o.MaxWait, maxWait).
+			in("max_wait")
 	case algorithm == LeakyBucket && o.MaxDepth != 0:
 		return faultf("how many wait for a leaky_bucket is its burst").in("max_depth")
 	case algorithm != LeakyBucket && (o.MaxDepth < 1 || o.MaxDepth > maxDepth):
@@ -94,11 +108,11 @@ func (o *OnLimit) validate(algorithm Algorithm) *fault {
 }
 
 // validateMost refuses limits that grow beyond what can be counted.
-func (r *Rule) validateMost() *fault {
-	const most, of = window.MaxCount, "can be counted"
+func (r *Rule) validateMost() (all faults) {
+	const most = window.MaxCount
 	factor := max(1+r.Throttle.Exceed, r.Throttle.UpTo)
 	if n := times(r.Limit, factor); n > most {
-		return faultf("%d hits, with all that throttle adds: want at most %d, which is what %s", n, most, of).in("limit")
+		return faultf("%d hits, with all that throttle adds: want at most %d", n, most).in("limit")
 	}
 	if r.Unlimited {
 		return nil
@@ -106,11 +120,12 @@ func (r *Rule) validateMost() *fault {
 	for i := range r.Overrides {
 		terms := r.Terms(i)
 		if n := max(times(terms.Limit, factor), terms.Burst); n > most {
-			return faultf("%d, with all that adds to it: want at most %d, which is what %s", n, most, of).in("overrides", i, "limit")
-		}
-		if terms.Limit < 1 || r.hasBurst() && terms.Burst < 1 {
-			return faultf("%gx leaves less than one hit", r.Overrides[i].Factor).in("overrides", i, "limit")
+			all.add(path{"overrides", i, "limit"}, "%d, with all that adds to it: want at most %d",
+				n, most)
+		} else if terms.Limit < 1 || r.hasBurst() && terms.Burst < 1 {
+			all.add(path{"overrides", i, "limit"}, "%gx leaves less than one hit",
+				r.Overrides[i].Factor)
 		}
 	}
-	return nil
+	return all
 }

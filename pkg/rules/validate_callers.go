@@ -6,37 +6,41 @@ import (
 	"slices"
 	"unicode/utf8"
 
+	"github.com/offpath-io/offpath/pkg/rules/internal/strictyaml"
 	"github.com/offpath-io/offpath/pkg/window"
 )
 
-func (r *Rule) validateOverrides() *fault {
+func (r *Rule) validateOverrides() (all faults) {
 	seen := make(map[string]int, len(r.Overrides))
 	for i := range r.Overrides {
 		o := &r.Overrides[i]
-		if f := o.validate(r); f != nil {
-			return f.in("overrides", i)
+		if wrong := o.validate(r); wrong != nil {
+			all = append(all, wrong.in("overrides", i)...)
+			continue
 		}
 		text := o.text()
 		if before, ok := seen[text]; ok {
-			return faultf("entry %d: never has an effect: entry %d has the same match, and comes first", i+1, before+1).in("overrides", i)
+			all.add(path{"overrides", i}, "entry %d: never has an effect: entry %d has the same "+
+				"match, "+
+				"and comes first", i+1, before+1)
 		}
 		if o.Until.IsZero() {
 			seen[text] = i
 		}
 	}
-	return nil
+	return all
 }
 
-func (o *Override) validate(r *Rule) *fault {
+func (o *Override) validate(r *Rule) faults {
 	if len(o.Match) == 0 {
-		return faultf("is empty: want the attributes that say whom the override is for").in("match")
+		return faultf("is missing or empty: want the attributes that say whom the override is for").
+			in("match")
 	}
-	if f := validateMatch(o.Match); f != nil {
-		return f.in("match")
+	wrong := join(validateMatch(o.Match).in("match"), checkWord(o.Action).in("limit"))
+	if wrong != nil {
+		return wrong
 	}
 	switch {
-	case int(o.Action) >= len(actionWords):
-		return faultf("%d is not one of limited, unlimited, blocked", o.Action).in("limit")
 	case o.Until.Year() < 1 || o.Until.Year() > 9999:
 		return faultf("%v: want a year up to 9999", o.Until).in("until")
 	case o.Action != Limited && (o.Limit != 0 || o.Factor != 0):
@@ -48,7 +52,8 @@ func (o *Override) validate(r *Rule) *fault {
 	case o.Limit == 0 && o.Window != (window.Shape{}):
 		return faultf("there is no limit that this window is for").in("buckets")
 	case o.Limit == 0 && o.Burst != 0:
-		return faultf("there is no limit that this burst is for: a factor multiplies the rule's").in("burst")
+		return faultf("there is no limit that this burst is for: a factor multiplies the rule's").
+			in("burst")
 	case o.Factor != 0:
 		return validateFactor(o.Factor)
 	case o.Limit != 0:
@@ -59,14 +64,14 @@ func (o *Override) validate(r *Rule) *fault {
 
 const minFactor, maxFactor = 0.001, 1e6
 
-func validateFactor(factor float64) *fault {
+func validateFactor(factor float64) faults {
 	if !(factor >= minFactor && factor <= maxFactor) {
 		return faultf("%gx: want 0.001x to 1000000x", factor).in("limit")
 	}
 	return nil
 }
 
-func (o *Override) validateLimit(r *Rule) *fault {
+func (o *Override) validateLimit(r *Rule) faults {
 	if o.Limit < 1 || o.Limit > window.MaxCount {
 		return faultf("%d: want 1 to %d hits", o.Limit, window.MaxCount).in("limit")
 	}
@@ -80,49 +85,57 @@ func (o *Override) validateLimit(r *Rule) *fault {
 	case o.Window.Fixed != r.Window.Fixed || o.Window.Kind != r.Window.Kind:
 		return faultf("want the rule's algorithm, %v", r.Algorithm).in("limit")
 	case o.Window.Buckets != 1 && r.Algorithm == FixedWindow:
-		return faultf("%d buckets: %v is not cut into buckets", o.Window.Buckets, r.Algorithm).in("buckets")
+		return faultf("%d buckets: %v is not cut into buckets", o.Window.Buckets, r.Algorithm).
+			in("buckets")
 	}
 	return validateWindow(o.Window)
 }
 
-func validateLists(lists []List) *fault {
-	for i, list := range lists {
-		if why := checkName(list.Attribute); why != "" {
-			return faultf("attribute %.40q: %s", list.Attribute, why).in(i)
+func validateLists(lists []List) (all faults) {
+	seen := make(map[string]bool, len(lists))
+	for _, list := range lists {
+		why := checkName(list.Attribute)
+		switch {
+		case why != "":
+		case seen[list.Attribute]:
+			why = "occurs twice"
+		case len(list.Values) == 0 && len(list.Prefixes) == 0:
+			why = "nobody is on the list"
 		}
-		for _, before := range lists[:i] {
-			if before.Attribute == list.Attribute {
-				return faultf("attribute %q occurs twice", list.Attribute).in(i)
-			}
+		if why != "" {
+			all.add(path{strictyaml.Key(list.Attribute)}, "attribute %.40q: %s", list.Attribute,
+				why)
+			continue
 		}
-		if len(list.Values) == 0 && len(list.Prefixes) == 0 {
-			return faultf("attribute %q: nobody is on the list", list.Attribute).in(i)
-		}
-		for j, value := range list.Values {
-			why := ""
-			if !utf8.ValidString(value) {
-				why = "is not UTF-8"
-			} else {
-				_, _, why = readPrefix(list.Attribute, value)
-			}
-			if why == "" {
-				entry := Condition{Name: list.Attribute, Value: value}
-				why = entry.wrongFold()
-			}
-			if why != "" {
-				return faultf("attribute %q: %.60q %s", list.Attribute, value, why).in(i, j)
-			}
-		}
-		for _, prefix := range list.Prefixes {
-			if why := wrongPrefix(prefix); why != "" {
-				return faultf("attribute %q: %v %s", list.Attribute, prefix, why).in(i)
-			}
-		}
+		seen[list.Attribute] = true
+		all = append(all, list.validate().in(list.Attribute)...)
 	}
-	return nil
+	return all
 }
 
-func (r *Rule) validateCost() *fault {
+// validate looks at what is on the list.
+func (l *List) validate() (all faults) {
+	for i, value := range l.Values {
+		entry := Condition{Name: l.Attribute, Value: value}
+		why := entry.wrongFold()
+		if !utf8.ValidString(value) {
+			why = "is not UTF-8"
+		} else if why == "" {
+			_, _, why = readPrefix(l.Attribute, value)
+		}
+		if why != "" {
+			all.add(path{i}, "%.60q: %s", value, why)
+		}
+	}
+	for _, prefix := range l.Prefixes {
+		if why := wrongPrefix(prefix); why != "" {
+			all.add(nil, "%v: %s", prefix, why)
+		}
+	}
+	return all
+}
+
+func (r *Rule) validateCost() faults {
 	if r.Cost == "" {
 		return nil
 	}
@@ -132,27 +145,30 @@ func (r *Rule) validateCost() *fault {
 	return nil
 }
 
-func (r *Rule) validatePriority() *fault {
+func (r *Rule) validatePriority() faults {
 	p := &r.Priority
 	switch {
 	case p.By == "" && p.Shares == nil:
 		return nil
 	case p.By == "":
-		return faultf("is missing: want the attribute that says which class").in("priority", "by")
+		return faultf("is missing or empty: want the attribute that says which class").
+			in("priority", "by")
 	case checkName(p.By) != "":
 		return faultf("attribute %.40q: %s", p.By, checkName(p.By)).in("priority", "by")
 	case len(p.Shares) > maxAttributes:
-		return faultf("has %d classes: want at most %d", len(p.Shares), maxAttributes).in("priority", "shares")
+		return faultf("has %d classes: want at most %d", len(p.Shares), maxAttributes).
+			in("priority", "shares")
 	}
+	var all faults
 	for _, class := range slices.Sorted(maps.Keys(p.Shares)) {
 		if why := r.wrongShare(class, p.Shares[class]); why != "" {
-			return faultf("class %.40q: %s", class, why).in("priority", "shares", entryName(class))
+			all.add(path{class}, "%s", why)
 		}
 	}
 	if _, ok := p.Shares[DefaultClass]; !ok {
-		return faultf("want one of %q, for all other classes", DefaultClass).in("priority", "shares")
+		all.add(nil, "want one of %q, for all other classes", DefaultClass)
 	}
-	return nil
+	return all.in("priority", "shares")
 }
 
 func (r *Rule) wrongShare(class string, share float64) string {
@@ -160,7 +176,7 @@ func (r *Rule) wrongShare(class string, share float64) string {
 	case !utf8.ValidString(class):
 		return "is not UTF-8"
 	case !(share > 0 && share <= 1):
-		return percent(share) + ": want more than 0%, at most 100%"
+		return percent(share).String() + ": want more than 0%, at most 100%"
 	case share*float64(r.Capacity()) < 1:
 		return fmt.Sprintf("%s of %d leaves less than one hit", percent(share), r.Capacity())
 	}

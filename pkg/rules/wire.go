@@ -12,9 +12,10 @@ import (
 // maxWireText is the most bytes that an override adds to its rule's name.
 const maxWireText = 40
 
-// WireName is the name of a counter in reports, the store and the ledger: the rule's name, and for an override (by its
-// place in Overrides) with a limit of its own "name/attribute=value", or "name/" and a hash where that is long. It stays the same while the
-// override's match does. -1, and overrides without a limit, have the rule's name. At most 128 bytes, unique in a set.
+// WireName is the name of a counter in reports, the store and the ledger: the rule's name, and for
+// an override (by its place in Overrides) with a limit of its own "name/attribute=value", or
+// "name/" and a hash where that is long. It stays the same while the override's match does. -1, and
+// overrides without a limit, have the rule's name. At most 128 bytes, unique in a set.
 func (r *Rule) WireName(override int) string {
 	if override < 0 || !r.Overrides[override].hasCounter() {
 		return r.Name
@@ -76,20 +77,24 @@ func (o *Override) text() string {
 }
 
 // checkWireNames refuses names that are those of other counters of the set.
-func (s *Set) checkWireNames(r *Rule) *fault {
+func (s *Set) checkWireNames(r *Rule) (all faults) {
 	for i := range r.Overrides {
 		name := r.WireName(i)
 		if name == r.Name {
 			continue
 		}
-		if len(name) > maxName {
-			return faultf("entry %d: the rule's name has %d bytes: with this override want at most %d", i+1, len(r.Name), maxName-len(name)+len(r.Name)).in("overrides", i)
-		}
 		other, taken := s.wire[name]
-		if _, rule := s.byName[name]; rule || taken && other != r {
-			return faultf("entry %d: its counter would be called %q, as another rule's is", i+1, name).in("overrides", i)
+		_, rule := s.byName[name]
+		switch {
+		case len(name) > maxName:
+			all.add(path{"overrides", i}, "entry %d: the rule's name has %d bytes: with this "+
+				"override want at most %d", i+1, len(r.Name), maxName-len(name)+len(r.Name))
+		case rule || taken && other != r:
+			all.add(path{"overrides", i}, "entry %d: its counter would be called %q, as another "+
+				"rule's is", i+1, name)
+		default:
+			s.wire[name] = r
 		}
-		s.wire[name] = r
 	}
-	return nil
+	return all
 }

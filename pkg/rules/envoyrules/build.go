@@ -5,12 +5,10 @@ import (
 	"encoding/hex"
 	"fmt"
 	"strings"
+	"time"
 	"unicode"
 
-	"go.yaml.in/yaml/v3"
-
 	"github.com/offpath-io/offpath/pkg/rules"
-	"github.com/offpath-io/offpath/pkg/rules/internal/node"
 	"github.com/offpath-io/offpath/pkg/window"
 )
 
@@ -20,7 +18,7 @@ const maxAdded = 200_000
 // build turns descriptors into rules.
 type build struct {
 	list   []rules.Rule
-	places []*yaml.Node // of the rules' descriptors
+	places [][]any // of the rules' descriptors
 	limits []*limit
 	added  int // exclusions and replacements
 }
@@ -34,10 +32,14 @@ type way struct {
 }
 
 // rules are the rules of the file, and where each one's descriptor stands.
-func (f *file) rules() ([]rules.Rule, []*yaml.Node, error) {
+func (f *file) rules() ([]rules.Rule, [][]any, error) {
 	b := &build{}
-	start := way{name: escaped(f.domain, "|"), match: []rules.Condition{{Name: Domain, Value: f.domain}}}
-	if err := b.descend(start, f.descriptors); err != nil {
+	domain := string(f.Domain)
+	start := way{
+		name:  escaped(domain, "|"),
+		match: []rules.Condition{{Name: Domain, Value: domain}},
+	}
+	if err := b.descend(start, f.Descriptors); err != nil {
 		return nil, nil, err
 	}
 	return b.list, b.places, b.replace()
@@ -49,12 +51,12 @@ func (b *build) descend(from way, siblings []*descriptor) error {
 		for _, other := range d.above(i, siblings) {
 			to.exclude = append(to.exclude, other.condition())
 		}
-		if d.limit != nil {
+		if d.RateLimit != nil {
 			if err := b.add(to, d); err != nil {
 				return err
 			}
 		}
-		if err := b.descend(to, d.children); err != nil {
+		if err := b.descend(to, d.Descriptors); err != nil {
 			return err
 		}
 	}
@@ -63,14 +65,14 @@ func (b *build) descend(from way, siblings []*descriptor) error {
 
 // step is the way on to a descriptor. It shares nothing that others append to.
 func (w way) step(d *descriptor) way {
-	w.name += "|" + escaped(d.key, "|=")
-	if d.value != "" {
-		w.name += "=" + escaped(d.value, "|")
+	w.name += "|" + escaped(string(d.Key), "|=")
+	if d.Value != "" {
+		w.name += "=" + escaped(string(d.Value), "|")
 	}
 	c := d.condition()
 	w.match = append(w.match[:len(w.match):len(w.match)], c)
-	if c.Op != rules.Equal && !d.share {
-		w.key = append(w.key[:len(w.key):len(w.key)], d.key)
+	if c.Op != rules.Equal && !bool(d.ShareThreshold) {
+		w.key = append(w.key[:len(w.key):len(w.key)], string(d.Key))
 	}
 	w.exclude = w.exclude[:len(w.exclude):len(w.exclude)]
 	return w
@@ -78,31 +80,32 @@ func (w way) step(d *descriptor) way {
 
 // condition is what the descriptor wants of its attribute.
 func (d *descriptor) condition() rules.Condition {
-	prefix, wildcard := strings.CutSuffix(d.value, "*")
+	name, value := string(d.Key), string(d.Value)
+	prefix, wildcard := strings.CutSuffix(value, "*")
 	switch {
-	case d.value == "", wildcard && prefix == "":
-		return rules.Condition{Name: d.key, Op: rules.Present}
+	case value == "", wildcard && prefix == "":
+		return rules.Condition{Name: name, Op: rules.Present}
 	case wildcard:
-		return rules.Condition{Name: d.key, Op: rules.Prefix, Value: prefix}
+		return rules.Condition{Name: name, Op: rules.Prefix, Value: prefix}
 	}
-	return rules.Condition{Name: d.key, Value: d.value}
+	return rules.Condition{Name: name, Value: value}
 }
 
-// above are those of the descriptors beside d that requests go to rather than to d: a value before wildcards, wildcards
-// in the order of the file, and these before a key alone.
+// above are those of the descriptors beside d that requests go to rather than to d: a value before
+// wildcards, wildcards in the order of the file, and these before a key alone.
 func (d *descriptor) above(place int, siblings []*descriptor) []*descriptor {
-	prefix, wildcard := strings.CutSuffix(d.value, "*")
-	if d.value != "" && !wildcard {
+	prefix, wildcard := strings.CutSuffix(string(d.Value), "*")
+	if d.Value != "" && !wildcard {
 		return nil
 	}
 	var list []*descriptor
 	for i, other := range siblings {
-		if other.key != d.key || other == d || other.value == "" {
+		if other.Key != d.Key || other == d || other.Value == "" {
 			continue
 		}
-		start, too := strings.CutSuffix(other.value, "*")
+		start, too := strings.CutSuffix(string(other.Value), "*")
 		overlap := strings.HasPrefix(start, prefix) || too && strings.HasPrefix(prefix, start)
-		if overlap && (!too || d.value == "" || i < place) {
+		if overlap && (!too || d.Value == "" || i < place) {
 			list = append(list, other)
 		}
 	}
@@ -110,42 +113,46 @@ func (d *descriptor) above(place int, siblings []*descriptor) []*descriptor {
 }
 
 func (b *build) add(w way, d *descriptor) error {
+	l := d.RateLimit
 	r := rules.Rule{
 		Name: bounded(w.name), Match: w.match, Exclude: w.exclude, Exact: true, Key: w.key,
-		Shadow: d.shadow, Unlimited: d.limit.unlimited,
+		Shadow: bool(d.ShadowMode), Unlimited: bool(l.Unlimited),
 	}
 	if !r.Unlimited {
-		r.Limit, r.Window = max(d.limit.requests, 1), window.Shape{Length: d.limit.unit, Buckets: 1, Fixed: true}
-		if d.limit.requests == 0 {
+		r.Limit = max(int64(*l.RequestsPerUnit), 1)
+		r.Window = window.Shape{Length: time.Duration(l.Unit), Buckets: 1, Fixed: true}
+		if *l.RequestsPerUnit == 0 {
 			r.Overrides = []rules.Override{{Match: w.match[:1], Action: rules.Blocked}}
 		}
 	}
 	if b.added += len(r.Exclude); b.added > maxAdded {
-		return node.Errorf(d.at,
-			"descriptor: too many values stand beside the keys of this file: its rules would exclude more than %d", maxAdded)
+		return &mistake{d.path, fmt.Sprintf("descriptor: too many values stand beside the keys of "+
+			"this file: its rules would exclude more than %d", maxAdded)}
 	}
-	b.list, b.places, b.limits = append(b.list, r), append(b.places, d.at), append(b.limits, d.limit)
+	b.list, b.places, b.limits = append(b.list, r), append(b.places, d.path), append(b.limits, l)
 	return nil
 }
 
 // replace turns names of limits, of which several may have one, into those of rules. Names that no
 // limit has are left out.
 func (b *build) replace() error {
-	named := make(map[string][]int)
+	named := make(map[scalar][]int)
 	for i, l := range b.limits {
-		if l.name != "" {
-			named[l.name] = append(named[l.name], i)
+		if l.Name != "" {
+			named[l.Name] = append(named[l.Name], i)
 		}
 	}
 	for i, l := range b.limits {
-		seen := make(map[string]bool)
-		for _, name := range l.replaces {
+		seen := make(map[scalar]bool)
+		for _, other := range l.Replaces {
+			name := other.Name
 			if seen[name] {
 				continue
 			}
 			seen[name] = true
 			if b.added += len(named[name]); b.added > maxAdded {
-				return node.Errorf(b.places[i], "rate_limit: replaces: too many limits have the same names: want at most %d replacements in all", maxAdded)
+				return &mistake{b.places[i], fmt.Sprintf("rate_limit: replaces: too many limits "+
+					"have the same names: want at most %d replacements in all", maxAdded)}
 			}
 			for _, other := range named[name] {
 				b.list[i].Replaces = append(b.list[i].Replaces, b.list[other].Name)

@@ -16,15 +16,15 @@ func choose(list []*descriptor, entries []string) *descriptor {
 	key, value := entries[0], entries[1]
 	var best *descriptor
 	for _, fits := range []func(d *descriptor) bool{
-		func(d *descriptor) bool { return d.value != "" && d.value == value },
+		func(d *descriptor) bool { return d.Value != "" && string(d.Value) == value },
 		func(d *descriptor) bool {
-			prefix, wildcard := strings.CutSuffix(d.value, "*")
+			prefix, wildcard := strings.CutSuffix(string(d.Value), "*")
 			return wildcard && strings.HasPrefix(value, prefix)
 		},
-		func(d *descriptor) bool { return d.value == "" },
+		func(d *descriptor) bool { return d.Value == "" },
 	} {
 		for _, d := range list {
-			if best == nil && d.key == key && fits(d) {
+			if best == nil && string(d.Key) == key && fits(d) {
 				best = d
 			}
 		}
@@ -33,7 +33,7 @@ func choose(list []*descriptor, entries []string) *descriptor {
 	case best == nil:
 		return nil
 	case len(entries) > 2:
-		return choose(best.children, entries[2:])
+		return choose(best.Descriptors, entries[2:])
 	}
 	return best
 }
@@ -43,30 +43,31 @@ func randomDescriptors(t *rapid.T, keys []string) []*descriptor {
 	seen := map[string]bool{}
 	for range rapid.IntRange(0, 6).Draw(t, "descriptors") {
 		d := &descriptor{
-			key:   rapid.SampledFrom(keys).Draw(t, "key"),
-			value: rapid.SampledFrom([]string{"", "", "x", "xy", "xyz", "y", "*", "x*", "xy*"}).Draw(t, "value"),
+			Key:   scalar(rapid.SampledFrom(keys).Draw(t, "key")),
+			Value: scalar(rapid.SampledFrom([]string{"", "", "x", "xy", "xyz", "y", "*", "x*", "xy*"}).Draw(t, "value")),
 		}
-		if seen[d.key+" "+d.value] {
+		if seen[string(d.Key+" "+d.Value)] {
 			continue
 		}
-		seen[d.key+" "+d.value] = true
+		seen[string(d.Key+" "+d.Value)] = true
 		if rapid.Bool().Draw(t, "limited") {
-			d.limit = &limit{requests: rapid.Int64Range(0, 9).Draw(t, "requests"), unit: units["second"],
-				unlimited: rapid.IntRange(0, 4).Draw(t, "unlimited") == 0}
-			d.limit.name = rapid.SampledFrom([]string{"", "n", "m"}).Draw(t, "name")
-			if d.limit.name == "m" && rapid.Bool().Draw(t, "replaces") {
-				d.limit.replaces = []string{"n"}
+			requests := count(rapid.Int64Range(0, 9).Draw(t, "requests"))
+			d.RateLimit = &limit{RequestsPerUnit: &requests, Unit: unit(units["second"]),
+				Unlimited: rapid.IntRange(0, 4).Draw(t, "unlimited") == 0}
+			d.RateLimit.Name = scalar(rapid.SampledFrom([]string{"", "n", "m"}).Draw(t, "name"))
+			if d.RateLimit.Name == "m" && rapid.Bool().Draw(t, "replaces") {
+				d.RateLimit.Replaces = []limits{{"n"}}
 			}
 		}
-		d.share = strings.HasSuffix(d.value, "*") && rapid.Bool().Draw(t, "share")
+		d.ShareThreshold = truth(strings.HasSuffix(string(d.Value), "*") && rapid.Bool().Draw(t, "share"))
 		if len(keys) > 1 && rapid.Bool().Draw(t, "nested") {
 			var others []string
 			for _, key := range keys {
-				if key != d.key {
+				if key != string(d.Key) {
 					others = append(others, key)
 				}
 			}
-			d.children = randomDescriptors(t, others)
+			d.Descriptors = randomDescriptors(t, others)
 		}
 		list = append(list, d)
 	}
@@ -76,7 +77,7 @@ func randomDescriptors(t *rapid.T, keys []string) []*descriptor {
 // The rules limit what the descriptors limit, and by as much.
 func TestRulesAreTheDescriptors(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		f := &file{domain: "d", descriptors: randomDescriptors(t, []string{"a", "b", "c"})}
+		f := &file{Domain: "d", Descriptors: randomDescriptors(t, []string{"a", "b", "c"})}
 		list, _, err := f.rules()
 		if err != nil {
 			t.Fatal(err)
@@ -90,18 +91,18 @@ func TestRulesAreTheDescriptors(t *testing.T) {
 		}
 		for _, entries := range everyRequest() {
 			want := ""
-			if d := choose(f.descriptors, entries); d != nil && d.limit != nil && !d.limit.unlimited {
-				want = fmt.Sprint(d.limit.requests, " per 1s")
-				if d.limit.requests == 0 {
+			if d := choose(f.Descriptors, entries); d != nil && d.RateLimit != nil && !d.RateLimit.Unlimited {
+				want = fmt.Sprint(*d.RateLimit.RequestsPerUnit, " per 1s")
+				if *d.RateLimit.RequestsPerUnit == 0 {
 					want = "blocked"
 				}
 			}
 			// Rules know no order of entries, so those of descriptors in another order match too.
 			got := verdict(set, request("d", entries...))
-			if got != want && !strings.HasPrefix(got, want+" by") && !reordered(f.descriptors, entries) {
+			if got != want && !strings.HasPrefix(got, want+" by") && !reordered(f.Descriptors, entries) {
 				t.Fatalf("%q: got %q, want %q", entries, got, want)
 			}
-			if strings.Contains(got, ",") && !reordered(f.descriptors, entries) {
+			if strings.Contains(got, ",") && !reordered(f.Descriptors, entries) {
 				t.Fatalf("%q: %q", entries, got)
 			}
 		}
@@ -135,7 +136,7 @@ func reordered(list []*descriptor, entries []string) bool {
 	var permute func(done, rest []string)
 	permute = func(done, rest []string) {
 		if len(rest) == 0 {
-			if d := choose(list, done); d != nil && d.limit != nil {
+			if d := choose(list, done); d != nil && d.RateLimit != nil {
 				found++
 			}
 			return
@@ -149,7 +150,7 @@ func reordered(list []*descriptor, entries []string) bool {
 	permute(nil, entries)
 	d := choose(list, entries)
 	inOrder := 0
-	if d != nil && d.limit != nil {
+	if d != nil && d.RateLimit != nil {
 		inOrder = 1
 	}
 	return found > inOrder

@@ -1,0 +1,291 @@
+package rules
+
+import (
+	"slices"
+
+	"github.com/offpath-io/offpath/pkg/rules/internal/strictyaml"
+	"github.com/offpath-io/offpath/pkg/window"
+)
+
+type (
+	text    = strictyaml.Text
+	texts   = strictyaml.Texts
+	truth   = strictyaml.Truth
+	matched = strictyaml.Mapping[text]  // conditions on attributes
+	listed  = strictyaml.Mapping[texts] // lists of attributes' values
+)
+
+// file is a set of rules as YAML has it.
+type file struct {
+	Rules []*fileRule `yaml:"rules"`
+}
+
+// fileRule is a rule as YAML has it. Its fields are in the order in which errors list them and
+// Marshal writes them. Zero is the default, which Marshal leaves out.
+type fileRule struct {
+	Name        text                `yaml:"name,omitempty"`
+	Match       matched             `yaml:"match,omitempty"`
+	Exclude     listed              `yaml:"exclude,omitempty"`
+	Exact       truth               `yaml:"exact,omitempty"`
+	Key         *texts              `yaml:"key,omitempty"`
+	OnMissing   word[OnMissing]     `yaml:"on_missing,omitempty"`
+	Limit       rate                `yaml:"limit,omitempty"`
+	Buckets     whole               `yaml:"buckets,omitempty"`
+	Algorithm   word[Algorithm]     `yaml:"algorithm,omitempty"`
+	Burst       whole               `yaml:"burst,omitempty"`
+	Unlimited   truth               `yaml:"unlimited,omitempty"`
+	Enforcement word[Enforcement]   `yaml:"enforcement,omitempty"`
+	OnOutage    word[OnOutage]      `yaml:"on_outage,omitempty"`
+	Throttle    *word[ThrottleKind] `yaml:"throttle,omitempty"`
+	Soft        *fileSoft           `yaml:"soft,omitempty"`
+	Elastic     *fileElastic        `yaml:"elastic,omitempty"`
+	OnLimit     word[onLimit]       `yaml:"on_limit,omitempty"`
+	MaxWait     span                `yaml:"max_wait,omitempty"`
+	MaxDepth    whole               `yaml:"max_depth,omitempty"`
+	Status      whole               `yaml:"status,omitempty"`
+	Shadow      truth               `yaml:"shadow,omitempty"`
+	Overrides   []fileOverride      `yaml:"overrides,omitempty"`
+	Allow       listed              `yaml:"allow,omitempty"`
+	Deny        listed              `yaml:"deny,omitempty"`
+	Cost        *text               `yaml:"cost,omitempty"`
+	Count       word[Count]         `yaml:"count,omitempty"`
+	Priority    *filePriority       `yaml:"priority,omitempty"`
+	Replaces    texts               `yaml:"replaces,omitempty"`
+}
+
+type fileSoft struct {
+	Exceed percent `yaml:"exceed"`
+}
+
+type fileElastic struct {
+	UpTo  percent   `yaml:"up_to"`
+	While fileWhile `yaml:"while"`
+}
+
+type fileWhile struct {
+	Rule  text    `yaml:"rule"`
+	Below percent `yaml:"below"`
+}
+
+type fileOverride struct {
+	Match   matched       `yaml:"match"`
+	Limit   overrideLimit `yaml:"limit"`
+	Buckets whole         `yaml:"buckets,omitempty"`
+	Burst   whole         `yaml:"burst,omitempty"`
+	Until   moment        `yaml:"until,omitempty"`
+}
+
+type filePriority struct {
+	By     text             `yaml:"by"`
+	Shares map[text]percent `yaml:"shares"`
+}
+
+// missing says which fields are missing or empty that a rule of a file cannot be without, although
+// a Rule in Go can, or that have no zero value there.
+func (f *fileRule) missing() (all faults) {
+	if f.Key == nil && !bool(f.Unlimited) {
+		all.add(path{"key"}, "is missing (key: [] is one counter for all)")
+	}
+	if f.Limit == (rate{}) && !bool(f.Unlimited) {
+		all.add(path{"limit"}, "is missing")
+	}
+	for _, list := range f.Exclude {
+		if len(list.Value) == 0 {
+			all.add(path{"exclude", list.Name}, "is empty: want the values that the rule does "+
+				"not apply to")
+		}
+	}
+	if f.Cost != nil && *f.Cost == "" {
+		all.add(path{"cost"}, "is empty")
+	}
+	if f.Priority != nil && f.Priority.By == "" {
+		all.add(path{"priority", "by"}, "is missing or empty: want the attribute that says "+
+			"which class")
+	}
+	return all
+}
+
+// rule is the rule that the file has.
+func (f *fileRule) rule() Rule {
+	r := Rule{
+		Name: string(f.Name), Match: conditionsOf(f.Match), Exact: bool(f.Exact),
+		OnMissing: f.OnMissing.Is, Limit: f.Limit.Hits,
+		Window:    window.Shape{Length: f.Limit.Per, Buckets: f.Buckets.int()},
+		Algorithm: f.Algorithm.Is, Burst: int64(f.Burst), Unlimited: bool(f.Unlimited),
+		Enforcement: f.Enforcement.Is, OnOutage: f.OnOutage.Is, Throttle: f.throttle(),
+		OnLimit: OnLimit{f.OnLimit.Is == queue, f.MaxWait.Duration, f.MaxDepth.int()},
+		Status:  f.Status.int(), Shadow: bool(f.Shadow),
+		Allow: listsOf(f.Allow), Deny: listsOf(f.Deny), Count: f.Count.Is, Replaces: f.Replaces,
+	}
+	for _, list := range f.Exclude {
+		for _, value := range list.Value {
+			r.Exclude = append(r.Exclude, conditionOf(list.Name, value))
+		}
+	}
+	if f.Key != nil {
+		r.Key = *f.Key
+	}
+	if f.Cost != nil {
+		r.Cost = string(*f.Cost)
+	}
+	for _, o := range f.Overrides {
+		r.Overrides = append(r.Overrides, Override{
+			Match: conditionsOf(o.Match), Limit: o.Limit.Hits,
+			Window: window.Shape{Length: o.Limit.Per, Buckets: o.Buckets.int()},
+			Burst:  int64(o.Burst), Factor: o.Limit.Factor, Action: o.Limit.Action,
+			Until: o.Until.Time,
+		})
+	}
+	if f.Priority != nil {
+		r.Priority = Priority{By: string(f.Priority.By), Shares: make(map[string]float64)}
+		for class, share := range f.Priority.Shares {
+			r.Priority.Shares[string(class)] = float64(share)
+		}
+	}
+	return r
+}
+
+// throttle is of the kind that has a field, if the kind is not given.
+func (f *fileRule) throttle() (t Throttle) {
+	if f.Soft != nil {
+		t.Kind, t.Exceed = Soft, float64(f.Soft.Exceed)
+	}
+	if e := f.Elastic; e != nil {
+		t.Kind, t.UpTo, t.Below = Elastic, float64(e.UpTo), float64(e.While.Below)
+		t.While = string(e.While.Rule)
+	}
+	if f.Throttle != nil {
+		t.Kind = f.Throttle.Is
+	}
+	return t
+}
+
+func conditionOf(name, pattern string) Condition {
+	c := Condition{Name: name}
+	c.Op, c.Value = parsePattern(pattern)
+	return c
+}
+
+func conditionsOf(m matched) []Condition {
+	conditions := make([]Condition, len(m))
+	for i, entry := range m {
+		conditions[i] = conditionOf(entry.Name, string(entry.Value))
+	}
+	return conditions
+}
+
+func listsOf(m listed) []List {
+	lists := make([]List, len(m))
+	for i, entry := range m {
+		lists[i] = List{Attribute: entry.Name, Values: entry.Value}
+	}
+	return lists
+}
+
+// fileOf is how a file has the rule of a set.
+func fileOf(r *Rule) *fileRule {
+	f := &fileRule{
+		Name: text(r.Name), Match: matchedOf(r.Match), Exact: truth(r.Exact),
+		OnMissing: word[OnMissing]{r.OnMissing}, Algorithm: word[Algorithm]{r.Algorithm},
+		Buckets:   unless(window.DefaultBuckets(r.Window.Kind, r.Window.Length), r.Window.Buckets),
+		Unlimited: truth(r.Unlimited), Enforcement: word[Enforcement]{r.Enforcement},
+		Status: unless(429, r.Status), Shadow: truth(r.Shadow),
+		Allow: listedOf(r.Allow), Deny: listedOf(r.Deny), Count: word[Count]{r.Count},
+		Replaces: r.Replaces,
+	}
+	for i, c := range r.Exclude {
+		if i == 0 || r.Exclude[i-1].Name != c.Name {
+			f.Exclude = append(f.Exclude, strictyaml.Entry[texts]{Name: c.Name})
+		}
+		of := &f.Exclude[len(f.Exclude)-1]
+		of.Value = append(of.Value, c.Pattern())
+	}
+	if !r.Unlimited {
+		f.Limit = rate{r.Limit, r.Window.Length}
+	}
+	if !r.Unlimited || len(r.Key) > 0 {
+		f.Key = new(texts(r.Key))
+	}
+	if r.hasBurst() {
+		f.Burst = unless(r.Limit, r.Burst)
+	}
+	if r.Enforcement != Strict && r.OnOutage != Share { // a strict rule can only be closed
+		f.OnOutage.Is = r.OnOutage
+	}
+	f.setThrottle(&r.Throttle)
+	if r.OnLimit.Queue {
+		f.OnLimit.Is, f.MaxWait.Duration = queue, r.OnLimit.MaxWait
+		f.MaxDepth = unless(DefaultDepth, r.OnLimit.MaxDepth)
+	}
+	for i := range r.Overrides {
+		f.Overrides = append(f.Overrides, overrideOf(&r.Overrides[i], r))
+	}
+	if r.Cost != "" {
+		f.Cost = new(text(r.Cost))
+	}
+	if r.Priority.By != "" {
+		f.Priority = &filePriority{text(r.Priority.By), make(map[text]percent)}
+		for class, share := range r.Priority.Shares {
+			f.Priority.Shares[text(class)] = percent(share)
+		}
+	}
+	return f
+}
+
+func (f *fileRule) setThrottle(t *Throttle) {
+	if t.Kind != Hard {
+		f.Throttle = &word[ThrottleKind]{t.Kind}
+	}
+	switch t.Kind {
+	case Soft:
+		f.Soft = &fileSoft{percent(t.Exceed)}
+	case Elastic:
+		while := fileWhile{text(t.While), percent(t.Below)}
+		f.Elastic = &fileElastic{percent(t.UpTo), while}
+	}
+}
+
+func overrideOf(o *Override, r *Rule) fileOverride {
+	f := fileOverride{Match: matchedOf(o.Match), Until: moment{o.Until}}
+	f.Limit.Action, f.Limit.Factor = o.Action, o.Factor
+	if o.Limit == 0 {
+		return f
+	}
+	shape := o.Window
+	if shape == (window.Shape{}) {
+		shape = r.Window
+	}
+	f.Limit.rate = rate{o.Limit, shape.Length}
+	f.Buckets = unless(r.bucketsOf(shape), shape.Buckets)
+	if r.hasBurst() {
+		f.Burst = unless(o.Limit, o.Burst)
+	}
+	return f
+}
+
+// unless is the number, or 0 for the default.
+func unless[T int | int64](byDefault, n T) whole {
+	if n == byDefault {
+		return 0
+	}
+	return whole(n)
+}
+
+func matchedOf(conditions []Condition) matched {
+	m := make(matched, len(conditions))
+	for i, c := range conditions {
+		m[i] = strictyaml.Entry[text]{Name: c.Name, Value: text(c.Pattern())}
+	}
+	return m
+}
+
+func listedOf(lists []List) listed {
+	m := make(listed, len(lists))
+	for i, list := range lists {
+		m[i] = strictyaml.Entry[texts]{Name: list.Attribute, Value: slices.Clone(list.Values)}
+		for _, p := range list.Prefixes {
+			m[i].Value = append(m[i].Value, p.String())
+		}
+	}
+	return m
+}

@@ -1,0 +1,189 @@
+// Package strictyaml reads a YAML document into Go values and reports every mistake in it, with its
+// place. The YAML library parses and decodes; this package refuses what the library would let pass,
+// such as null values, and words its errors for people who write the document.
+package strictyaml
+
+import (
+	"bytes"
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"unicode/utf8"
+
+	"go.yaml.in/yaml/v4"
+)
+
+// MaxSize is the most bytes of a document.
+const MaxSize = 1 << 20
+
+// MaxMistakes bounds how many mistakes of a document are reported.
+const MaxMistakes = 100
+
+// Mistake is something wrong in a document. Line and Column count from 1, in lines and characters;
+// they are 0 for the document as a whole.
+type Mistake struct {
+	Line, Column int
+	Reason       string
+	path         []any
+}
+
+func mistakeAt(line, column int, format string, args ...any) *Mistake {
+	return &Mistake{Line: line, Column: column, Reason: fmt.Sprintf(format, args...)}
+}
+
+// Document is one parsed document and what is wrong with it. It is not safe for concurrent use.
+type Document struct {
+	root     *yaml.Node
+	format   Format
+	mistakes []Mistake
+}
+
+// Parse parses the one document in the text, which may begin with a byte order mark. The second
+// result says why there is none; such a mistake hides all others.
+func Parse(text []byte) (*Document, *Mistake) {
+	text = bytes.TrimPrefix(text, []byte("\ufeff"))
+	if m := checkText(text); m != nil {
+		return nil, m
+	}
+	docs, err := parse(text)
+	if err != nil {
+		return nil, syntaxError(text, err)
+	}
+	switch {
+	case len(docs) == 0:
+		return nil, mistakeAt(1, 1, "is empty: want rules")
+	case len(docs) > 1:
+		return nil, mistakeAt(docs[1].Line, docs[1].Column, "a second document: want one")
+	}
+	root := docs[0].Content[0]
+	if root.Tag == nullTag {
+		return nil, mistakeAt(docs[0].Line, docs[0].Column, "is empty: want rules")
+	}
+	return &Document{root: root}, nil
+}
+
+// parse returns up to two documents.
+func parse(text []byte) (docs []*yaml.Node, err error) {
+	// The library's parser has panicked on strange input before; ours must not.
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("cannot be parsed: %v", p)
+		}
+	}()
+	loader, err := yaml.NewLoader(bytes.NewReader(text))
+	if err != nil {
+		return nil, err
+	}
+	for len(docs) < 2 {
+		var doc yaml.Node
+		switch err := loader.Load(&doc); {
+		case errors.Is(err, io.EOF):
+			return docs, nil
+		case err != nil:
+			return nil, err
+		}
+		docs = append(docs, &doc)
+	}
+	return docs, nil
+}
+
+func syntaxError(text []byte, err error) *Mistake {
+	at, ok := errors.AsType[*yaml.LoadError](err)
+	if !ok {
+		return mistakeAt(1, 1, "not YAML: %v", err)
+	}
+	line, column := max(at.Mark.Line, 1), max(at.Mark.Column, 1)
+	// The library counts the end of the text as a line of its own.
+	if lines := bytes.Split(text, []byte("\n")); line > len(lines) {
+		line, column = len(lines), utf8.RuneCount(lines[len(lines)-1])+1
+	}
+	return mistakeAt(line, column, "not YAML: %s", at.Message)
+}
+
+// checkText refuses what YAML does not allow in a text. The library refuses most of it, but does
+// not say where.
+func checkText(text []byte) *Mistake {
+	if len(text) > MaxSize {
+		return mistakeAt(0, 0, "is longer than %d bytes", MaxSize)
+	}
+	line, column := 1, 0
+	for i, c := range string(text) {
+		column++
+		switch {
+		case c == utf8.RuneError && text[i] != 0xef:
+			return mistakeAt(line, column, "byte %#02x is not UTF-8", text[i])
+		case !allowed(c):
+			return mistakeAt(line, column, "character %U is not allowed", c)
+		case c == '\n':
+			line, column = line+1, 0
+		}
+	}
+	return nil
+}
+
+// allowed reports whether YAML 1.1 lets the character stand in a text.
+func allowed(c rune) bool {
+	switch {
+	case c == '\t' || c == '\n' || c == '\r' || c == 0x85:
+		return true
+	case c < ' ' || 0x7f <= c && c < 0xa0:
+		return false
+	}
+	return c != '\ufeff' && c != '\ufffe' && c != '\uffff'
+}
+
+// Fields are the names of the document's fields, if it is a mapping.
+func (d *Document) Fields() (names []string) {
+	for i := 0; d.root.Kind == yaml.MappingNode && i < len(d.root.Content); i += 2 {
+		names = append(names, d.root.Content[i].Value)
+	}
+	return names
+}
+
+// Mistakes are all mistakes, in the order of the document; of more than 100, the first that were
+// found.
+func (d *Document) Mistakes() []Mistake {
+	slices.SortStableFunc(d.mistakes, func(a, b Mistake) int {
+		return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
+	})
+	return d.mistakes
+}
+
+// Refuse reports a mistake at the path: names of fields, places in lists from 0, and Keys.
+// Where the document ends before the path does, it is reported as far along as there is something.
+// One that follows from another mistake, at the same path, beneath it or above it, is left out.
+func (d *Document) Refuse(path []any, reason string) {
+	if d.full() || d.Refused(path) {
+		return
+	}
+	at := d.root
+	for i, step := range path {
+		next := child(at, step, i == len(path)-1)
+		if next == nil {
+			break
+		}
+		at = next
+	}
+	d.add(at.Line, at.Column, path, PathText(path, d.format.List)+reason)
+}
+
+// Refused reports whether there is a mistake at the path, beneath it or above it.
+func (d *Document) Refused(path []any) bool {
+	return slices.ContainsFunc(d.mistakes, func(m Mistake) bool {
+		for i := range min(len(path), len(m.path)) {
+			if field(path[i]) != field(m.path[i]) {
+				return false
+			}
+		}
+		return true
+	})
+}
+
+func (d *Document) add(line, column int, path []any, reason string) {
+	d.mistakes = append(d.mistakes, Mistake{Line: line, Column: column, Reason: reason, path: path})
+}
+
+// full reports whether further mistakes are left out.
+func (d *Document) full() bool { return len(d.mistakes) >= MaxMistakes }

@@ -1,0 +1,102 @@
+package strictyaml
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+
+	"go.yaml.in/yaml/v4"
+)
+
+// Key is a step of a path to the name of an entry of a mapping.
+type Key string
+
+// field makes a Key the name of a field.
+func field(step any) any {
+	if key, ok := step.(Key); ok {
+		return string(key)
+	}
+	return step
+}
+
+// pathTo is the path to the node at a place; to a name it is that to its mapping.
+func pathTo(at *yaml.Node, line, column int) (path []any, ok bool) {
+	if at.Line == line && at.Column == column {
+		return nil, true
+	}
+	for i, next := range at.Content {
+		var step any = i
+		if at.Kind == yaml.MappingNode {
+			step = at.Content[i&^1].Value
+		}
+		if path, ok := pathTo(next, line, column); ok {
+			if at.Kind == yaml.MappingNode && i%2 == 0 {
+				return nil, true
+			}
+			return append([]any{step}, path...), true
+		}
+	}
+	return nil, false
+}
+
+// PathText writes a path for an error: the fields on it, and the entries of lists that further
+// fields belong to. It leaves out the path to an entry of the list of that name.
+func PathText(path []any, list string) string {
+	var b strings.Builder
+	for i, step := range path {
+		var next any
+		if i+1 < len(path) {
+			next = path[i+1]
+		}
+		switch step := step.(type) {
+		case int:
+			if _, inside := next.(string); inside && path[max(i-1, 0)] != list {
+				fmt.Fprintf(&b, "entry %d: ", step+1)
+			}
+		case string:
+			if _, entry := next.(int); !entry || step != list {
+				b.WriteString(label(step))
+			}
+		}
+	}
+	return b.String()
+}
+
+var plainName = regexp.MustCompile(`^[a-z_]{1,40}$`)
+
+func label(field string) string {
+	if plainName.MatchString(field) {
+		return field + ": "
+	}
+	return fmt.Sprintf("%.40q: ", field)
+}
+
+func nodeAt(at *yaml.Node, path []any) *yaml.Node {
+	for _, step := range path {
+		at = child(at, step, false)
+	}
+	return at
+}
+
+// child is what a step of a path leads to, or nil. A Key that is the last step leads to the name.
+func child(at *yaml.Node, step any, last bool) *yaml.Node {
+	if at.Kind == yaml.AliasNode {
+		at = at.Alias
+	}
+	if place, ok := step.(int); ok {
+		if place < len(at.Content) {
+			return at.Content[place]
+		}
+		return nil
+	}
+	_, key := step.(Key)
+	for i := 0; at.Kind == yaml.MappingNode && i+1 < len(at.Content); i += 2 {
+		if name := at.Content[i]; name.Value == field(step) {
+			if key && last {
+				return name
+			}
+			return at.Content[i+1]
+		}
+	}
+	return nil
+}

@@ -1,0 +1,158 @@
+package rules
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"go.yaml.in/yaml/v4"
+
+	"github.com/offpath-io/offpath/pkg/rules/internal/strictyaml"
+	"github.com/offpath-io/offpath/pkg/window"
+)
+
+// word is a value that has a word in YAML.
+type word[T words] struct{ Is T }
+
+// UnmarshalText accepts the words of the type.
+func (w *word[T]) UnmarshalText(text []byte) error {
+	if words := wordsOf(w.Is); !slices.Contains(words, string(text)) {
+		return fmt.Errorf("%.40q: want %s", text, strings.Join(words, " or "))
+	}
+	w.Is = T(slices.Index(w.Is.words(), string(text)))
+	return nil
+}
+
+// MarshalText writes the word.
+func (w word[T]) MarshalText() ([]byte, error) { return []byte(wordOf(w.Is)), nil }
+
+// whole is a whole number from 1.
+type whole int64
+
+// UnmarshalYAML accepts plain decimal numbers.
+func (w *whole) UnmarshalYAML(n *yaml.Node) error {
+	value, err := strictyaml.Whole(n, 1, window.MaxCount)
+	*w = whole(value)
+	return err
+}
+
+// int is the number, or if an int might not have room for it one beyond all limits.
+func (w whole) int() int { return int(min(w, math.MaxInt32)) }
+
+// rate is hits per time: 15/second, 3000/10m.
+type rate struct {
+	Hits int64
+	Per  time.Duration
+}
+
+// UnmarshalText accepts N/unit and N/span.
+func (r *rate) UnmarshalText(text []byte) (err error) {
+	r.Hits, r.Per, err = parseLimit(string(text))
+	return quoted(text, err)
+}
+
+// MarshalText writes the rate as UnmarshalText reads it.
+func (r rate) MarshalText() ([]byte, error) { return []byte(limitText(r.Hits, r.Per)), nil }
+
+// overrideLimit is a rate, a factor, unlimited or blocked.
+type overrideLimit struct {
+	rate
+	Factor float64
+	Action Action
+}
+
+// UnmarshalText accepts 200/second, 10x, unlimited and blocked.
+func (o *overrideLimit) UnmarshalText(text []byte) (err error) {
+	switch limit := string(text); {
+	case limit == Unlimited.String():
+		o.Action = Unlimited
+	case limit == Blocked.String():
+		o.Action = Blocked
+	case strings.Contains(limit, "/"):
+		return o.rate.UnmarshalText(text)
+	case strings.HasSuffix(limit, "x"):
+		if o.Factor, err = parseFactor(limit); err == nil && o.Factor == 0 {
+			err = errors.New("want more than 0")
+		}
+	default:
+		err = errors.New("want a limit such as 200/second, a factor such as 10x, " +
+			"unlimited or blocked")
+	}
+	return quoted(text, err)
+}
+
+// MarshalText writes the limit as UnmarshalText reads it.
+func (o overrideLimit) MarshalText() ([]byte, error) {
+	switch {
+	case o.Action != Limited:
+		return []byte(o.Action.String()), nil
+	case o.Factor != 0:
+		return []byte(strconv.FormatFloat(o.Factor, 'f', -1, 64) + "x"), nil
+	}
+	return o.rate.MarshalText()
+}
+
+// span is a time that something may take: 200ms, 1h30m.
+type span struct{ time.Duration }
+
+// UnmarshalText accepts numbers with units.
+func (s *span) UnmarshalText(text []byte) (err error) {
+	if s.Duration, err = parseSpan(string(text)); err != nil {
+		return quoted(text, errors.New("want a span such as 200ms or 2s"))
+	}
+	return nil
+}
+
+// MarshalText writes the span as UnmarshalText reads it.
+func (s span) MarshalText() ([]byte, error) { return []byte(spanText(s.Duration)), nil }
+
+// moment is a time with its date and zone.
+type moment struct{ time.Time }
+
+// UnmarshalText accepts times as of RFC 3339.
+func (m *moment) UnmarshalText(text []byte) (err error) {
+	m.Time, err = time.Parse(time.RFC3339, string(text))
+	if err != nil || m.IsZero() {
+		return quoted(text, errors.New("want a time such as 2026-12-01T00:00:00Z"))
+	}
+	return nil
+}
+
+// MarshalYAML writes the time as a string, for which not every reader of YAML would take it.
+func (m moment) MarshalYAML() (any, error) {
+	text := m.Format(time.RFC3339Nano)
+	return &yaml.Node{Kind: yaml.ScalarNode, Value: text, Style: yaml.SingleQuotedStyle}, nil
+}
+
+// percent is a part of something: 10% is 0.1.
+type percent float64
+
+// UnmarshalText accepts percentages.
+func (p *percent) UnmarshalText(text []byte) error {
+	part, err := parsePercent(string(text))
+	*p = percent(part)
+	return quoted(text, err)
+}
+
+// MarshalText writes the percentage as UnmarshalText reads it.
+func (p percent) MarshalText() ([]byte, error) { return []byte(p.String()), nil }
+
+// given is the percentage for an error.
+func given(part float64) string {
+	if part == 0 {
+		return "is missing or 0%"
+	}
+	return percent(part).String()
+}
+
+// quoted puts the text that was read before the error, if there is one.
+func quoted(text []byte, err error) error {
+	if err != nil {
+		err = fmt.Errorf("%.40q: %w", text, err)
+	}
+	return err
+}
