@@ -36,16 +36,16 @@ func (c *Checker) acquire(ctx context.Context, r *Request) (res Result, err erro
 	return res, err
 }
 
-// waiter is one caller who waits, at one cell or several.
+// waiter is one caller who waits, at one counter or several.
 type waiter struct {
 	ready   chan struct{} // holds one
 	places  []waiterPlace
 	pending atomic.Int32 // places that have not been woken
 }
 
-// waiterPlace is a waiter's place at one cell.
+// waiterPlace is a waiter's place at one counter.
 type waiterPlace struct {
-	cell  *cell
+	cell  *counter
 	place *permit.Place
 }
 
@@ -64,7 +64,7 @@ var errEnded = errors.New("check: Run has ended")
 // acquire decides, and waits and decides again while only permits are lacking.
 func (a *evaluation) acquire(ctx context.Context, k *Checker, attrs identity.Attributes, cost int64) (d Decision, err error) {
 	if q := &a.decisions[0]; len(a.decisions) == 1 && q.cost == 1 && !q.barred && q.terms.clauses == nil && !a.exact {
-		c, f := k.cells.load(q.limiter, a.key(0)), Freshness(k.freshness.Load())
+		c, f := k.table.load(q.limiter, a.key(0)), Freshness(k.freshness.Load())
 		if c != nil && c.checkUnlocked(&d, q.terms, k.exactTime(), f) {
 			q.noteCost()
 			return d, nil
@@ -73,7 +73,7 @@ func (a *evaluation) acquire(ctx context.Context, k *Checker, attrs identity.Att
 	var w *waiter
 	defer func() {
 		if w != nil {
-			k.behind.leases.waiting.Add(-1)
+			k.reporter.leases.waiting.Add(-1)
 		}
 	}()
 	for a.attempt(&d, k, attrs, &w, cost, err == nil) {
@@ -117,7 +117,7 @@ func (a *evaluation) attempt(d *Decision, k *Checker, attrs identity.Attributes,
 	a.ask(d, now)
 	waits = mayWait && !d.Allowed && a.lacksPermits()
 	if waits && *w == nil {
-		*w = k.behind.leases.newWaiter(k.o.MaxWaiting)
+		*w = k.reporter.leases.newWaiter(k.o.MaxWaiting)
 		waits = *w != nil
 	}
 	if waits { // before permits are left behind for others to take
@@ -134,7 +134,7 @@ func (a *evaluation) inForce(k *Checker) bool {
 	if a.program == nil { // one limiter is asked, whatever rules there are
 		return a.decisions[0].origin == a.decisions[0].limiter.terms.Load()
 	}
-	return a.program == k.program.Load()
+	return a.program == k.ruleset.Load()
 }
 
 // renew asks what the rules in force ask; false if nobody has to be waited for then.
@@ -144,11 +144,11 @@ func (a *evaluation) renew(k *Checker, attrs identity.Attributes, now, cost int6
 		a.blockAlone(now)
 		return true
 	}
-	return a.match(k.program.Load(), attrs, now, cost, charging) && len(a.decisions) > 0
+	return a.match(k.ruleset.Load(), attrs, now, cost, charging) && len(a.decisions) > 0
 }
 
 // lacksPermits says whether only permits are lacking, and asking for them is not known to be in
-// vain. The cells are locked.
+// vain. The counters are locked.
 func (a *evaluation) lacksPermits() bool {
 	for i := range a.decisions {
 		q := &a.decisions[i]
@@ -162,7 +162,7 @@ func (a *evaluation) lacksPermits() bool {
 	return true
 }
 
-// join lets a waiter wait at every cell that lacks permits. The cells are locked.
+// join lets a waiter wait at every counter that lacks permits. The counters are locked.
 func (a *evaluation) join(w *waiter) {
 	for i := range a.decisions {
 		q := &a.decisions[i]
@@ -176,7 +176,7 @@ func (a *evaluation) join(w *waiter) {
 	}
 }
 
-// leave takes a waiter out of all cells it waits at, which are locked.
+// leave takes a waiter out of all counters it waits at, which are locked.
 func (w *waiter) leave() {
 	for _, p := range w.places {
 		p.cell.permits().Leave(p.place)
@@ -202,7 +202,7 @@ func (w *waiter) Wake(reserved bool) {
 }
 
 // endTurn notes that the decision has been made, and serves the next who wait with what it has
-// left. The cells are locked.
+// left. The counters are locked.
 func (a *evaluation) endTurn() {
 	for i := range a.decisions {
 		if q := &a.decisions[i]; q.cell != nil && q.limiter.strict != nil {

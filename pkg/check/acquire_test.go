@@ -174,7 +174,8 @@ func TestAcquireHandsItsTurnOn(t *testing.T) {
 	}
 }
 
-// TestAcquireIsDeniedAfterRun: waiters without a deadline are denied when Run ends, later ones at once.
+// TestAcquireIsDeniedAfterRun: waiters without a deadline are denied when Run ends, later ones at
+// once.
 func TestAcquireIsDeniedAfterRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, stop, done := runFleet(t, Options{DrainTimeout: 10 * time.Millisecond}, strictRule("r", 10, time.Minute, 1))

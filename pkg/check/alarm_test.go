@@ -7,7 +7,8 @@ import (
 	"github.com/offpath-io/offpath/pkg/events"
 )
 
-// TestAlarmsDenyStrangers who are over their limit elsewhere, and bring the report of pending hits forward.
+// TestAlarmsDenyStrangers who are over their limit elsewhere, and bring the report of pending hits
+// forward.
 func TestAlarmsDenyStrangers(t *testing.T) {
 	f, l := newFleetOf(t, 1, Options{}, 100, time.Minute)
 	f.alarm(noon, 1, l, "never seen here", 100)
@@ -22,8 +23,9 @@ func TestAlarmsDenyStrangers(t *testing.T) {
 	equal(t, hits(f.last())["half"], 1, "reported hits")
 }
 
-// TestAlarmsBringReportsForward of keys without a forecast to the next fast round that the floor allows,
-// and wake the goroutine that steps; keys with one are reported in the rounds that they need.
+// TestAlarmsBringReportsForward of keys without a forecast to the next fast round that the floor
+// allows, and wake the goroutine that steps; keys with one are reported in the rounds that they
+// need.
 func TestAlarmsBringReportsForward(t *testing.T) {
 	for _, test := range []struct {
 		why      string
@@ -78,7 +80,7 @@ func TestNewHitsAreWhatWasNotKnown(t *testing.T) {
 	_, l := fleetAndLimiter(t, Options{}, rule("r", 1000, 10*time.Second, 2))
 	atTime(noon, l).Check("k", 5)
 	c := l.holds([]byte("k"))
-	c.settle(noon)
+	c.withdraw(noon)
 	for _, test := range []struct {
 		age   []int64
 		value []uint64
@@ -87,15 +89,15 @@ func TestNewHitsAreWhatWasNotKnown(t *testing.T) {
 		{[]int64{0, 1, 2}, []uint64{10, 20, 30}, 60},
 		{[]int64{0, 1, 2}, []uint64{10, 20, 30}, 0},
 		{[]int64{0, 1}, []uint64{5, 21}, 1},
-		{[]int64{-1, 3, 2}, []uint64{99, 99, 31}, 1}, // of buckets that this cell does not have
+		{[]int64{-1, 3, 2}, []uint64{99, 99, 31}, 1}, // of buckets that this counter does not have
 	} {
-		equal(t, (word{admitted: totals{newest: c.newest, age: test.age, value: test.value}}).mergeInto(c), test.news, "ages %v, totals %v: new hits", test.age, test.value)
+		equal(t, (update{admitted: totals{newest: c.newest, age: test.age, value: test.value}}).mergeInto(c), test.news, "ages %v, totals %v: new hits", test.age, test.value)
 	}
 	equal(t, c.totals()[0], 15, "newest bucket: the 10 and the 5 pending")
 }
 
-// TestAlarmMovesTheWindow to the time when it comes, though nobody has checked the key since; an allowance is
-// withdrawn first.
+// TestAlarmMovesTheWindow to the time when it comes, though nobody has checked the key since; an
+// allowance is withdrawn first.
 func TestAlarmMovesTheWindow(t *testing.T) {
 	for _, both := range []bool{false, true} {
 		f, l := newFleetOf(t, 2, Options{HelloEvery: time.Hour}, 1000, time.Second)
@@ -178,9 +180,9 @@ func TestAlarmForACellThatHasLeft(t *testing.T) {
 	f, l := newFleetOf(t, 1, Options{}, 1000, time.Minute)
 	atTime(noon, l).Check("k", 5)
 	c := l.holds([]byte("k"))
-	c.settle(noon)
+	c.withdraw(noon)
 	c.state |= dead
 	news := totals{newest: c.newest, age: []int64{0}, value: []uint64{600}}
-	eager := l.alarm(&f.behind.shards[0], []byte("k"), word{fleet: noon, made: noon, admitted: news})
+	eager := l.alarm(&f.reporter.shards[0], []byte("k"), update{fleet: noon, made: noon, admitted: news})
 	expect(t, !eager && c.totals()[0] == 5, "eager: %v; %d hits", eager, c.totals()[0])
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/offpath-io/offpath/pkg/window"
 )
 
-// What a rule's clauses make of one request, before any cell is locked: whether the rule applies to
-// its caller, by which terms, and at what cost.
+// What a rule's clauses make of one request, before any counter is locked: whether the rule applies
+// to its caller, by which limits, and at what cost.
 
 // purpose is what rules are asked for.
 type purpose uint8
@@ -43,7 +43,7 @@ func (q *ruleDecision) apply(e *entry, attrs identity.Attributes, now int64) app
 	return applies
 }
 
-// applyTo finds the terms for the caller.
+// applyTo finds the limits for the caller.
 func (q *ruleDecision) applyTo(e *entry, attrs identity.Attributes, now int64) applicability {
 	r := e.rule
 	if r.Unlimited {
@@ -78,15 +78,15 @@ func (q *ruleDecision) applyTo(e *entry, attrs identity.Attributes, now int64) a
 	return applies
 }
 
-// decideBy lets a rule be decided by a limiter's terms, for a request of these attributes.
-func (q *ruleDecision) decideBy(t *terms, attrs identity.Attributes) {
+// decideBy lets a rule be decided by a limiter's limits, for a request of these attributes.
+func (q *ruleDecision) decideBy(t *limits, attrs identity.Attributes) {
 	q.origin = t
 	q.matched = t.class(attrs)
 	q.terms = q.matched
 }
 
-// class are the terms for a request's class.
-func (t *terms) class(attrs identity.Attributes) *terms {
+// class are the limits for a request's class.
+func (t *limits) class(attrs identity.Attributes) *limits {
 	if t.clauses == nil || t.clauses.classes == nil {
 		return t
 	}
@@ -98,8 +98,8 @@ func (t *terms) class(attrs identity.Attributes) *terms {
 	return t.clauses.other
 }
 
-// whole are the terms of those who have all of the limit.
-func (t *terms) whole() *terms {
+// whole are the limits of those who have all of the limit.
+func (t *limits) whole() *limits {
 	if t.full != nil {
 		return t.full
 	}
@@ -107,7 +107,7 @@ func (t *terms) whole() *terms {
 }
 
 // askAlone lets one limiter be asked, about a key.
-func (a *evaluation) askAlone(l *Limiter, t *terms, now int64, key string, cost int64, to purpose) {
+func (a *evaluation) askAlone(l *Limiter, t *limits, now int64, key string, cost int64, to purpose) {
 	a.begin(nil, to)
 	a.text = l.checker.appendText(a.text, key)
 	a.decisions = append(a.decisions, ruleDecision{limiter: l, cost: cost, to: len(a.text)})
@@ -118,8 +118,8 @@ func (a *evaluation) askAlone(l *Limiter, t *terms, now int64, key string, cost 
 	}
 }
 
-// checkAlone is checkAt for terms with clauses.
-func (l *Limiter) checkAlone(d *Decision, t *terms, now int64, key string, cost int64) {
+// checkAlone is checkAt for limits with clauses.
+func (l *Limiter) checkAlone(d *Decision, t *limits, now int64, key string, cost int64) {
 	a := l.checker.scratch.Get().(*evaluation)
 	defer l.checker.scratch.Put(a)
 	a.askAlone(l, t, now, key, max(cost, 1), charging)
@@ -139,7 +139,7 @@ func (a *evaluation) decideOne(d *Decision, attrs identity.Attributes, now int64
 	q := &a.decisions[0]
 	f := Freshness(q.limiter.checker.freshness.Load())
 	if l := q.limiter; q.cost == 1 && q.terms.full == nil && !q.isShadow() && l.inTouch(f) {
-		if c := l.checker.cells.load(l, a.key(0)); c != nil && c.checkUnlocked(d, q.terms, now, f) {
+		if c := l.checker.table.load(l, a.key(0)); c != nil && c.checkUnlocked(d, q.terms, now, f) {
 			q.noteCost()
 			if x := q.terms.clauses.elastic; x != nil && c.beyond.Load()&raised != 0 { // as the last look has found
 				d.Limit = x.roomy.says
@@ -170,7 +170,7 @@ func (q *ruleDecision) isShadow() bool { return q.terms.clauses != nil && q.term
 func (q *ruleDecision) stops() bool { return q.denies && !q.isShadow() }
 
 // measure looks at the other limits that there are to a hit beside that which it is decided by. The
-// cell is locked, settled and rotated.
+// counter is locked, current.
 func (q *ruleDecision) measure() {
 	c, t := q.cell, q.terms
 	q.spare = c.remaining(t.clauses.plain, q.at)
@@ -201,7 +201,7 @@ func (q *ruleDecision) arm(hits, room int64) {
 	}
 }
 
-// ease is arm for a cell with a forecast.
+// ease is arm for a counter with a forecast.
 func (q *ruleDecision) ease() {
 	if q.terms.full == nil {
 		q.cell.ease(q.terms, q.at, q.within(q.left), q.left)
@@ -226,7 +226,7 @@ func (q *ruleDecision) chargesDenied(cost int64) bool {
 }
 
 // reckonDenied lets a denial reckon with its own hit, where denied hits count: who comes again when
-// there would have been room without that would be denied, and charged, for ever. Every cell is
+// there would have been room without that would be denied, and charged, for ever. Every counter is
 // locked.
 func (a *evaluation) reckonDenied(d *Decision, now int64) {
 	for i := range a.decisions {
@@ -240,8 +240,8 @@ func (a *evaluation) reckonDenied(d *Decision, now int64) {
 	}
 }
 
-// chargeAnyway charges a hit whatever there is room for, as far as can be counted. The cell is
-// locked, settled and rotated.
+// chargeAnyway charges a hit whatever there is room for, as far as can be counted. The counter is
+// locked, current.
 func (q *ruleDecision) chargeAnyway(cost int64) {
 	l, c := q.limiter, q.cell
 	cost = min(cost, window.MaxCount-c.totals()[0])
@@ -253,7 +253,7 @@ func (q *ruleDecision) chargeAnyway(cost int64) {
 	if p := c.permits(); p != nil {
 		p.Spend(c.newest, cost)
 	}
-	l.counters[c.stripe].further.Add(cost)
+	l.tallies[c.stripe].further.Add(cost)
 	c.queue()
 	if a := c.ahead(); a != nil {
 		a.note(q.at, cost, 0)

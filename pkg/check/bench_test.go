@@ -40,7 +40,8 @@ func BenchmarkCheck(b *testing.B) {
 	benchmark(b, "three rules by attributes", func() { c.Check(kristie, 1) })
 }
 
-// BenchmarkCheckStrict measures a check that has permits, with the reading of the clock that it needs and without.
+// BenchmarkCheckStrict measures a check that has permits, with the reading of the clock that it
+// needs and without.
 func BenchmarkCheckStrict(b *testing.B) {
 	f, l := fleetAndLimiter(b, Options{}, strictRule("r", 1e12, 24*time.Hour, 1))
 	atTime(noon, l).Check("kristie", 1e9)
@@ -77,7 +78,8 @@ func BenchmarkFlush(b *testing.B) {
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*len(keys)), "ns/key")
 }
 
-// manyRules returns n rules, each for requests of another API; the first one has a limit of its own.
+// manyRules returns n rules, each for requests of another API; the first one has a limit of its
+// own.
 func manyRules(b *testing.B, n int, first, others int64) *rules.Set {
 	b.Helper()
 	list := make([]rules.Rule, n)

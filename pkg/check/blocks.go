@@ -13,15 +13,15 @@ import (
 type Block struct {
 	// Rule is the rule's name. Those of its overrides are under it too.
 	Rule string
-	// Key is the key's text, as the rule makes it. With Options.KeyHash it may also be the hash of it,
-	// which is all that those who look at the fleet from outside know.
+	// Key is the key's text, as the rule makes it. With Options.KeyHash it may also be the hash of
+	// it, which is all that those who look at the fleet from outside know.
 	Key string
 	// Until is when the block ends, by the fleet's time.
 	Until time.Time
 }
 
-// blocks are the ends of blocks in Unix nanoseconds, by rule, and by key as cells have it. They
-// never change: another set takes their place. Rules without any have none in their terms, and do
+// blocks are the ends of blocks in Unix nanoseconds, by rule, and by key as counters have it. They
+// never change: another set takes their place. Rules without any have none in their limits, and do
 // not look; so checks pay nothing for what is not there.
 type blocks map[string]map[string]int64
 
@@ -45,7 +45,7 @@ func (c *Checker) SetBlocks(list []Block) {
 	}
 	before := c.blocks
 	c.blocks = next
-	p := *c.program.Load()
+	p := *c.ruleset.Load()
 	p.entries = slices.Clone(p.entries)
 	changed := false
 	for i := range p.entries {
@@ -53,7 +53,7 @@ func (c *Checker) SetBlocks(list []Block) {
 		if maps.Equal(before[e.terms.name], next[e.terms.name]) {
 			continue
 		}
-		t := *e.terms // with the same stamp: what is left in cells is for keys that are not blocked
+		t := *e.terms // with the same stamp: what is left in counters is for keys that are not blocked
 		e.terms, changed = &t, true
 		e.addBlocks(next, c.o.KeyHash != nil)
 	}
@@ -63,7 +63,7 @@ func (c *Checker) SetBlocks(list []Block) {
 	for i := range p.entries {
 		p.entries[i].limiter.terms.Store(p.entries[i].terms)
 	}
-	c.program.Store(&p)
+	c.ruleset.Store(&p)
 	c.swaps.tell()
 }
 
@@ -76,7 +76,7 @@ func (b blocks) add(rule, key string, until time.Time) {
 	of[key] = max(of[key], until.UnixNano())
 }
 
-// addBlocks completes an entry's terms, which nobody uses yet.
+// addBlocks completes an entry's limits, which nobody uses yet.
 func (e *entry) addBlocks(all blocks, hashes bool) {
 	t := e.terms
 	t.blocks = all[t.name]
@@ -95,7 +95,7 @@ func (q *ruleDecision) blockMatching(a *evaluation, e *entry, attrs identity.Att
 	return v
 }
 
-// block says whether a key, as cells have it, is blocked.
+// block says whether a key, as counters have it, is blocked.
 func (q *ruleDecision) block(text string, now int64) applicability {
 	until, ok := q.origin.blocks[text]
 	if !ok || now >= until {
@@ -121,7 +121,7 @@ func (a *evaluation) blockAlone(now int64) {
 }
 
 // checkBlocked denies a hit of a blocked key; false if it is not blocked.
-func (l *Limiter) checkBlocked(d *Decision, t *terms, now int64, key string, cost int64) bool {
+func (l *Limiter) checkBlocked(d *Decision, t *limits, now int64, key string, cost int64) bool {
 	a := l.checker.scratch.Get().(*evaluation)
 	defer l.checker.scratch.Put(a)
 	a.askAlone(l, t, now, key, max(cost, 1), charging)

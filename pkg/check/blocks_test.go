@@ -42,7 +42,8 @@ func block(c *Checker, rule, key string) {
 	c.SetBlocks([]Block{{Rule: rule, Key: key, Until: time.Now().Add(time.Hour)}})
 }
 
-// TestBlockedKeyIsDeniedEverywhere: by whatever rule and call; other keys are not, nor is that key by another rule.
+// TestBlockedKeyIsDeniedEverywhere: by whatever rule and call; other keys are not, nor is that key
+// by another rule.
 func TestBlockedKeyIsDeniedEverywhere(t *testing.T) {
 	clause := func(change func(*rules.Rule)) []rules.Rule {
 		r := rule("r", 1_000_000, time.Hour, 1)
@@ -204,8 +205,8 @@ func TestBlockDeniesWaiters(t *testing.T) {
 	})
 }
 
-// TestBlocksLeaveOtherKeysAlone: a rule with blocks counts them under the same name, also beside a rule
-// with the same key.
+// TestBlocksLeaveOtherKeysAlone: a rule with blocks counts them under the same name, also beside a
+// rule with the same key.
 func TestBlocksLeaveOtherKeysAlone(t *testing.T) {
 	c := newChecker(t, Options{}, rule("a", 100, time.Hour, 1), rule("b", 100, time.Hour, 1), rule("c", 100, time.Hour, 1))
 	c.SetBlocks([]Block{{"b", "bad", time.Unix(0, noon+second)}, {"c", "bad", time.Unix(0, noon+second)}})

@@ -15,17 +15,17 @@
 // twice or not at all.
 //
 // The pieces, in the order in which a hit meets them: evaluation.go (find the rules and keys),
-// limiter.go and several.go (decide by one rule and by several), request.go (all modes), cell.go
-// (one key's counts; cells.go has the map of them, keytext.go the text of keys), live.go (where
-// cells live, and what happens when there is no room), flush.go and report.go (pending to report),
-// receive.go (answers and alarms), welcome.go (the time, and the number of shards), age.go (idle
-// cells leave), run.go (the goroutines around it). Everything but run.go, acquire.go and wait.go is
-// a function of the time it is given.
+// limiter.go and several.go (decide by one rule and by several), request.go (all modes), counter.go
+// (one key's counts; table.go has the map of them, keytext.go the text of keys), live.go (where
+// counters live, and what happens when there is no room), flush.go and report.go (pending to
+// report), receive.go (answers and alarms), welcome.go (the time, and the number of shards),
+// eviction.go (idle counters leave), run.go (the goroutines around it). Everything but run.go,
+// acquire.go and wait.go is a function of the time it is given.
 //
-// What others have admitted unheard is forecast once a key is near its limit (ahead.go, and
+// What others have admitted unheard is forecast once a key is near its limit (forecast.go, and
 // internal/forecast, which also estimates which denials were false). Others decide when a key is
-// reported: rounds.go near its limit, quiet.go far from it. ladder.go has what is decided by while
-// nobody answers.
+// reported: rounds.go near its limit, quiet.go far from it. degradation.go has what is decided by
+// while nobody answers.
 //
 // Token and leaky buckets have a level beside their counts (level.go), and callers who would rather
 // wait for their turn than be denied (reserve.go, wait.go, line.go).
@@ -42,8 +42,8 @@
 // (how permits are asked for, and come), internal/fleetclock (until when they last), acquire.go
 // (how callers wait for them).
 //
-// Rules may change at any time: terms.go (what a decision goes by), program.go (a set, ready to
-// decide by), reload.go (how one takes the place of another), former.go (what becomes of limiters
+// Rules may change at any time: limits.go (what a decision goes by), ruleset.go (a set, ready to
+// decide by), reload.go (how one takes the place of another), retired.go (what becomes of limiters
 // whose rules have gone). inline.go has the limits that requests bring along. Whatever the rules
 // say, single keys may be kept out for a time: blocks.go.
 //
@@ -69,17 +69,17 @@ import (
 // Link carries a checker's messages to the aggregators and theirs back. Packages natsbus and membus
 // have one each.
 type Link interface {
-	// Report sends an encoded report to the aggregator of this ID, or to any if that is 0. It does not
-	// wait, and does not keep the slice. An error means that the report was certainly not sent. It
-	// must not call the function that Listen was given.
+	// Report sends an encoded report to the aggregator of this ID, or to any if that is 0. It does
+	// not wait, and does not keep the slice. An error means that the report was certainly not sent.
+	// It must not call the function that Listen was given.
 	Report(shard uint32, aggregator uint64, report []byte) error
 	// Lease sends an encoded lease request, likewise.
 	Lease(shard uint32, aggregator uint64, request []byte) error
 	// Hello sends a hello to the aggregators, likewise.
 	Hello(hello []byte) error
 	// Listen calls h with every message for this checker until ctx is done, and with
-	// [events.KindUnheard] when it learns that a report or lease request has reached nobody. It does
-	// not call h after it has returned.
+	// [events.KindUnheard] when it learns that a report or lease request has reached nobody. It
+	// does not call h after it has returned.
 	Listen(ctx context.Context, h func(kind events.Kind, payload []byte)) error
 }
 
@@ -90,71 +90,73 @@ type Options struct {
 	Revision uint64
 	// Link to the aggregators. Nil makes a local limiter: nothing is reported, nothing is learnt.
 	Link Link
-	// FlushEvery is the longest that hits wait for their report, while reports are answered and unless
-	// their key is far below its limit. Shorter is more exact, longer is less traffic. At least 1 ms,
-	// default 50 ms.
+	// FlushEvery is the longest that hits wait for their report, while reports are answered and
+	// unless their key is far below its limit. Shorter is more exact, longer is less traffic. At
+	// least 1 ms, default 50 ms.
 	FlushEvery time.Duration
-	// QuietFor is the longest that hits of a key far below its limit wait for their report, which is
-	// never more than a tenth of its window. A checker that is killed loses them. Longer is less
-	// traffic for frequent keys that are far below their limits. Less than twice FlushEvery: such hits
-	// wait no longer than others. Default 1 s.
+	// QuietFor is the longest that hits of a key far below its limit wait for their report, which
+	// is never more than a tenth of its window. A checker that is killed loses them. Longer is less
+	// traffic for frequent keys that are far below their limits. Less than twice FlushEvery: such
+	// hits wait no longer than others. Default 1 s.
 	QuietFor time.Duration
 	// HelloEvery is the time between heartbeats. At least 10 ms, default 2 s.
 	HelloEvery time.Duration
-	// StaleAfter, ShareAfter and OutageAfter are degradation levels: how long no aggregator has been
-	// heard when the checker's knowledge is stale, when it keeps to its share of every limit, and when
-	// rules whose OnOutage is rules.Open or rules.Closed decide by that. They must be in this order,
-	// and at least HelloEvery. Default 3, 10 and 300 times HelloEvery: 6 s, 20 s and 10 minutes.
+	// StaleAfter, ShareAfter and OutageAfter are degradation levels: how long no aggregator has
+	// been heard when the checker's knowledge is stale, when it keeps to its share of every limit,
+	// and when rules whose OnOutage is rules.Open or rules.Closed decide by that. They must be in
+	// this order, and at least HelloEvery. Default 3, 10 and 300 times HelloEvery: 6 s, 20 s and 10
+	// minutes.
 	StaleAfter, ShareAfter, OutageAfter time.Duration
-	// ExpectCheckers is how many checkers the fleet is assumed to have until it is heard of. With more
-	// than 1, this checker keeps to its share of every limit until then. Default 0: it decides by its
-	// own hits alone.
+	// ExpectCheckers is how many checkers the fleet is assumed to have until it is heard of. With
+	// more than 1, this checker keeps to its share of every limit until then. Default 0: it decides
+	// by its own hits alone.
 	ExpectCheckers int
 	// MaxLiveKeys is the most keys that have unreported hits or hits in flight, or are over their
 	// limit. Such a key takes about 200 bytes beside its text with one bucket per window, 16 bytes
-	// more per further bucket, and 800 more once it has come near its limit. When there are more, new
-	// keys share the rule's OnOutage decision. Default 1,048,576.
+	// more per further bucket, and 800 more once it has come near its limit. When there are more,
+	// new keys share the rule's OnOutage decision. Default 1,048,576.
 	MaxLiveKeys int
 	// MaxIdleKeys is the most keys in the idle cache, of about 200 bytes each. Forgetting one costs
 	// exactness until its next report is answered. Negative: none. Default 1,048,576.
 	MaxIdleKeys int
-	// KeyHash replaces keys by keyed hashes wherever they are kept or sent, so that neither NATS nor
-	// the store shows who is limited. All checkers of a fleet need the same secret. Nil: keys are as
-	// they are.
+	// KeyHash replaces keys by keyed hashes wherever they are kept or sent, so that neither NATS
+	// nor the store shows who is limited. All checkers of a fleet need the same secret. Nil: keys
+	// are as they are.
 	KeyHash *identity.Hasher
 	// Trace, if not nil, is called with each new report, and may follow it: see [Tracing].
 	Trace Tracing
-	// OnDenied, if not nil, is called with denials: the counter's name (RuleStats.Rule), the key as it
-	// is kept and sent, and the number of decisions. That is mostly 1; a key that is denied in bulk is
-	// told with its next report. If a rule with `shadow: true` bars a request by a list, an override
-	// or a block, the key is "". It is called by decisions, some with locks held, so it must be quick
-	// and safe for concurrent use, and must not call the checker. The key is only good during the
-	// call.
+	// OnDenied, if not nil, is called with denials: the counter's name (RuleStats.Rule), the key as
+	// it is kept and sent, and the number of decisions. That is mostly 1; a key that is denied in
+	// bulk is told with its next report. If a rule with `shadow: true` bars a request by a list, an
+	// override or a block, the key is "". It is called by decisions, some with locks held, so it
+	// must be quick and safe for concurrent use, and must not call the checker. The key is only
+	// good during the call.
 	OnDenied func(rule, key string, decisions int64)
-	// MaxWaiting is the most callers of Wait that wait at a time, of about 400 bytes each. The others
-	// are decided at once, as by Do. Default 65,536.
+	// MaxWaiting is the most callers of Wait that wait at a time, of about 400 bytes each. The
+	// others are decided at once, as by Do. Default 65,536.
 	MaxWaiting int
 	// MaxSettling is the most settlements that wait to be reported and answered, of about 200 bytes
 	// each. When there are more, Settle returns ErrSettling. Default 65,536.
 	MaxSettling int
 	// ReceiptKeys returns the fleet's secrets, by which a checker verifies the receipts that it or
-	// another checker has made: one or two, of at least 32 bytes each. It is called for each receipt
-	// that is made or settled, by several goroutines, so the secrets can change. Invalid ones are
-	// ignored. Nil: the checker draws a secret of its own; no other checker can settle its receipts
-	// then, nor can it after a restart. Each fleet needs secrets of its own, which tell fleets'
-	// receipts apart.
+	// another checker has made: one or two, of at least 32 bytes each. It is called for each
+	// receipt that is made or settled, by several goroutines, so the secrets can change. Invalid
+	// ones are ignored. Nil: the checker draws a secret of its own; no other checker can settle its
+	// receipts then, nor can it after a restart. Each fleet needs secrets of its own, which tell
+	// fleets' receipts apart.
 	ReceiptKeys func() events.ReceiptKeys
-	// DrainTimeout is the longest that Run delivers what is left when it is told to stop. Default 5 s.
+	// DrainTimeout is the longest that Run delivers what is left when it is told to stop. Default 5
+	// s.
 	DrainTimeout time.Duration
 	// Now returns this process' time, by which the checker estimates the fleet's. It is for
-	// simulations and tests: every check calls it. It must be safe for concurrent use and must not go
-	// back. Nil: the wall clock at the start plus the time since, so that steps of the system's clock
-	// change nothing; while Run is at work, checks read it to the millisecond.
+	// simulations and tests: every check calls it. It must be safe for concurrent use and must not
+	// go back. Nil: the wall clock at the start plus the time since, so that steps of the system's
+	// clock change nothing; while Run is at work, checks read it to the millisecond.
 	Now func() time.Time
 	// Tuning is for tests and the simulator.
 	Tuning checktuning.Tuning
-	// Epoch names this life of this checker: see [events.NewEpoch]. It must be unique in the fleet and
-	// over time. Default: a new one.
+	// Epoch names this life of this checker: see [events.NewEpoch]. It must be unique in the fleet
+	// and over time. Default: a new one.
 	Epoch uint64
 }
 
@@ -221,7 +223,7 @@ func (o Options) validate() error {
 // Checker decides for one set of rules at a time. Its methods are safe for concurrent use.
 type Checker struct {
 	o          Options
-	program    atomic.Pointer[program] // what it decides by at present
+	ruleset    atomic.Pointer[ruleset] // what it decides by at present
 	scratch    sync.Pool               // *evaluation
 	everStrict atomic.Bool             // some limiter is, or has been, strict
 	settling   settlement.Queue
@@ -230,29 +232,29 @@ type Checker struct {
 	reload   sync.Mutex // held while the rules change
 	limiters uint64     // how many there have been
 	blocks   blocks
-	strays   strays
+	strays   revivals
 	inline   inlineLimits
 
 	clock     fleetclock.Clock
-	cells     cells
+	table     counterTable
 	waits     atomic.Uint64 // calls of Wait
 	freshness atomic.Uint32 // Freshness of everything this checker knows
-	liveKeys  atomic.Int64  // cells in all limiters' live maps
-	idle      idleCells
-	dirty     [stripes]stack // cells with hits that no flush has seen yet
+	liveKeys  atomic.Int64  // counters in all limiters' live maps
+	idle      idleCounters
+	dirty     [stripes]stack // counters with hits that no flush has seen yet
 	stripe    atomic.Uint32  // hands out stripes in turn
 
-	fleet  atomic.Int64 // live checkers, as the last welcome said
-	rounds rounds
-	behind behind
-	wake   chan struct{} // an early flush is wanted
-	ended  chan struct{} // closed when Run has
-	swaps  swaps         // of rules, for who waits
-	end    sync.Once
+	fleet    atomic.Int64 // live checkers, as the last welcome said
+	rounds   rounds
+	reporter reporter
+	wake     chan struct{} // an early flush is wanted
+	ended    chan struct{} // closed when Run has
+	swaps    swaps         // of rules, for who waits
+	end      sync.Once
 }
 
 // New returns a checker that decides at once. It starts nothing: until Run, hits stay pending and
-// no cell leaves.
+// no counter leaves.
 func New(o Options) (*Checker, error) {
 	o = o.withDefaults()
 	if err := o.validate(); err != nil {
@@ -265,22 +267,22 @@ func New(o Options) (*Checker, error) {
 	c.o.Rules = nil // they are not in force for ever
 	c.scratch.New = func() any { return new(evaluation) }
 	c.freshness.Store(uint32(Local))
-	c.cells.init()
-	c.behind.checker = c
-	c.behind.normalInterval()
-	c.behind.install(c.compile(o.Rules, o.Revision, 0, nil, c.behind.former), nil)
+	c.table.init()
+	c.reporter.checker = c
+	c.reporter.normalInterval()
+	c.reporter.install(c.compile(o.Rules, o.Revision, 0, nil, c.reporter.former), nil)
 	return c, nil
 }
 
 // Limiter returns the limiter of the rule of this name in the set in force.
 func (c *Checker) Limiter(rule string) (*Limiter, bool) {
-	l, ok := c.program.Load().byName[rule]
+	l, ok := c.ruleset.Load().byName[rule]
 	return l, ok
 }
 
 // Rules returns the set in force, which never changes: another one has taken its place when the
 // pointer is another.
-func (c *Checker) Rules() *rules.Set { return c.program.Load().set }
+func (c *Checker) Rules() *rules.Set { return c.ruleset.Load().set }
 
 // Revision returns the revision of the rules in force.
-func (c *Checker) Revision() uint64 { return c.program.Load().revision }
+func (c *Checker) Revision() uint64 { return c.ruleset.Load().revision }

@@ -6,28 +6,28 @@ import "github.com/offpath-io/offpath/pkg/rules"
 // beyond the limit, who has only a share of it, whether denials hold, and whether they count.
 // Limiters whose rules have none never look at any of it.
 //
-// What depends on the request makes other terms of the rule's, which are all made beforehand: the
+// What depends on the request makes other limits of the rule's, which are all made beforehand: the
 // limit is higher while elastic has room, and lower for a class with a share. They carry the same
 // stamp, so the same allowances; which are only ever left for the hits that fit the limit itself,
 // and by those whom all of it is for.
 type clauses struct {
-	plain   *terms            // the limit itself
-	shadow  bool              // never denies
-	all     bool              // denied hits count, too
-	elastic *elastic          // nil unless it is
-	classes map[string]*terms // by class, of those with a share below 1
-	other   *terms            // of all other classes; nil if they have all of the limit
+	plain   *limits            // the limit itself
+	shadow  bool               // never denies
+	all     bool               // denied hits count, too
+	elastic *elastic           // nil unless it is
+	classes map[string]*limits // by class, of those with a share below 1
+	other   *limits            // of all other classes; nil if they have all of the limit
 }
 
 // elastic is where to look for room, and what holds if there is some.
 type elastic struct {
-	roomy *terms
+	roomy *limits
 	below float64
 	while *entry
 }
 
-// addClauses completes the terms of all entries, which nobody uses yet.
-func (p *program) addClauses() {
+// addClauses completes the limits of all entries, which nobody uses yet.
+func (p *ruleset) addClauses() {
 	places := make(map[string]*entry)
 	for i := range p.entries {
 		places[p.entries[i].rule.Name] = &p.entries[i]
@@ -59,11 +59,11 @@ func (e *entry) addClauses(while *entry) {
 	t.setClauses(c)
 }
 
-// setClauses gives terms clauses of their own, with the terms of each class.
-func (t *terms) setClauses(c clauses) {
+// setClauses gives limits clauses of their own, with the limits of each class.
+func (t *limits) setClauses(c clauses) {
 	priority := &t.rule.Priority
 	if priority.By != "" {
-		c.classes = make(map[string]*terms, len(priority.Shares))
+		c.classes = make(map[string]*limits, len(priority.Shares))
 	}
 	t.clauses = &c
 	for class, share := range priority.Shares {
@@ -115,7 +115,7 @@ func derived(r *rules.Rule, override int) *rules.Rule {
 }
 
 // addOverrides lets rules find the entries of their overrides, which speak in their names.
-func (p *program) addOverrides(overrides []overriding) {
+func (p *ruleset) addOverrides(overrides []overriding) {
 	for i, o := range overrides {
 		e, of := &p.entries[p.rules+i], &p.entries[o.rule]
 		e.terms.name = of.rule.Name

@@ -107,7 +107,7 @@ func TestStrictPeek(t *testing.T) {
 		d = atTime(now, l).try(Peek, "other", 1).Decision
 		expect(t, !d.Allowed, "%+v", d)
 	}
-	if f.cells.load(l, "other") != nil || f.behind.leases.asks.head.Load() != nil {
+	if f.table.load(l, "other") != nil || f.reporter.leases.asks.head.Load() != nil {
 		t.Error("a peek has made a cell, or asked")
 	}
 	atTime(now+ms, f).Step()
@@ -184,7 +184,7 @@ func TestStrictRuleGoes(t *testing.T) {
 	atTime(noon+60*ms, f).Step()
 	f.answer(noon+61*ms, 2)
 	at := int64(100)
-	for ; len(f.behind.formers.retired) > 0; at += 1000 {
+	for ; len(f.reporter.formers.retired) > 0; at += 1000 {
 		require(t, at <= 120_000, "it does not go: %+v", f.Stats())
 		atTime(noon+at*ms, f).Step()
 	}

@@ -4,8 +4,8 @@ import "time"
 
 var started = time.Now()
 
-// systemTime is the wall clock at the start plus what has monotonically passed since, so that a step
-// of the system's clock moves nothing.
+// systemTime is the wall clock at the start plus what has monotonically passed since, so that a
+// step of the system's clock moves nothing.
 func systemTime() int64 {
 	return started.UnixNano() + int64(time.Since(started))
 }
@@ -18,8 +18,8 @@ func (c *Checker) ownTime() int64 {
 	return systemTime()
 }
 
-// now returns the fleet's time for a check by all rules of a program.
-func (c *Checker) now(p *program) int64 { return c.timeFor(p.strict) }
+// now returns the fleet's time for a check by all rules of a ruleset.
+func (c *Checker) now(p *ruleset) int64 { return c.timeFor(p.strict) }
 
 // now returns the fleet's time for a check by this limiter's rule.
 func (l *Limiter) now() int64 { return l.checker.timeFor(l.strict != nil) }

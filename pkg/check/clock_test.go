@@ -84,7 +84,8 @@ func TestClockStepsAfterASleep(t *testing.T) {
 	equal(t, f.Stats().ClockOffset, time.Hour, "offset after twelve answers")
 }
 
-// TestSlowFirstWelcomeStartsNothing: it is too slow to give the time, so reports wait for another hello.
+// TestSlowFirstWelcomeStartsNothing: it is too slow to give the time, so reports wait for another
+// hello.
 func TestSlowFirstWelcomeStartsNothing(t *testing.T) {
 	f := unwelcomed(t, Options{}, rule("r", 10, time.Second, 1))
 	atTime(noon, limiter(t, f.Checker, "r")).Check("k", 1)
@@ -97,8 +98,8 @@ func TestSlowFirstWelcomeStartsNothing(t *testing.T) {
 		"%d reports; %d hellos more, want none and one", len(f.tape.reports), len(f.tape.hellos)-hellos)
 }
 
-// TestChecksDuringAStepOfTheClock have read the time before it went back; they must not carry their keys into
-// the future.
+// TestChecksDuringAStepOfTheClock have read the time before it went back; they must not carry their
+// keys into the future.
 func TestChecksDuringAStepOfTheClock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := unwelcomed(t, Options{MaxIdleKeys: -1, DrainTimeout: time.Millisecond}, rule("r", 10, time.Second, 1))

@@ -8,8 +8,9 @@ import (
 	"time"
 )
 
-// TestEveryHitIsInOnePlace: at any time every charged hit is pending, in flight or answered, and in the
-// end the aggregator has all of them, denied ones too; whatever forecasts admit, and whichever rule denies.
+// TestEveryHitIsInOnePlace: at any time every charged hit is pending, in flight or answered, and in
+// the end the aggregator has all of them, denied ones too; whatever forecasts admit, and whichever
+// rule denies.
 func TestEveryHitIsInOnePlace(t *testing.T) {
 	seeds := uint64(20)
 	if testing.Short() {
@@ -60,7 +61,8 @@ func TestEveryHitIsInOnePlace(t *testing.T) {
 	}
 }
 
-// TestDeniedHitsAreReportedOnce each from the time on that there is a forecast, with one rule and cost 1.
+// TestDeniedHitsAreReportedOnce each from the time on that there is a forecast, with one rule and
+// cost 1.
 func TestDeniedHitsAreReportedOnce(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	s, c := newStore(t, Options{}, rule("r", 100, time.Second, 1))
@@ -84,8 +86,8 @@ func TestDeniedHitsAreReportedOnce(t *testing.T) {
 		"%d denied: Stats has %d, the store %d", denied, got, s.ownDenied)
 }
 
-// whileReporting runs check from several goroutines, at least so many times each, while another one steps
-// the checker at the time of its clock, and returns when all is reported and answered.
+// whileReporting runs check from several goroutines, at least so many times each, while another one
+// steps the checker at the time of its clock, and returns when all is reported and answered.
 func whileReporting(t *testing.T, s *store, c *Checker, tries int, step func(i uint64, now int64), check func(g, i int, now int64)) {
 	t.Helper()
 	const steps = 400
@@ -111,8 +113,8 @@ func whileReporting(t *testing.T, s *store, c *Checker, tries int, step func(i u
 	s.settled(t, c, clock.Load())
 }
 
-// TestConcurrentChecksAreCountedOnce: goroutines check a key near its limit while reports are made and
-// answered, and alarms come. Each decision is counted once, and each hit is in one place.
+// TestConcurrentChecksAreCountedOnce: goroutines check a key near its limit while reports are made
+// and answered, and alarms come. Each decision is counted once, and each hit is in one place.
 func TestConcurrentChecksAreCountedOnce(t *testing.T) {
 	s, c := newStore(t, Options{}, rule("r", 2000, time.Second, 1), rule("all", 1e9, time.Second, 1))
 	l := limiter(t, c, "r")
@@ -139,8 +141,8 @@ func TestConcurrentChecksAreCountedOnce(t *testing.T) {
 	expect(t, got.Charged == got.Answered && unreported(got) == 0, "not all is answered: %+v", got)
 }
 
-// TestConcurrentClausesAreCountedOnce: goroutines check, peek, record and explain by rules with all clauses,
-// while reports are made and answered and the rules are replaced by equal ones.
+// TestConcurrentClausesAreCountedOnce: goroutines check, peek, record and explain by rules with all
+// clauses, while reports are made and answered and the rules are replaced by equal ones.
 func TestConcurrentClausesAreCountedOnce(t *testing.T) {
 	set := parse(t, everything)
 	s, c := newStoreOf(t, Options{}, set)
@@ -179,7 +181,8 @@ func TestConcurrentClausesAreCountedOnce(t *testing.T) {
 	}
 }
 
-// TestConcurrentChecksShareTheLimitExactly: however many goroutines there are, and allowances are withdrawn.
+// TestConcurrentChecksShareTheLimitExactly: however many goroutines there are, and allowances are
+// withdrawn.
 func TestConcurrentChecksShareTheLimitExactly(t *testing.T) {
 	const limit, keys, tries = 1000, 3, 700
 	c := newChecker(t, Options{}, rule("r", limit, time.Hour, 1), rule("second", limit/2, time.Hour, 60))
@@ -187,7 +190,7 @@ func TestConcurrentChecksShareTheLimitExactly(t *testing.T) {
 	var checking sync.WaitGroup
 	now := noon
 	stop := meanwhile(1, func(int) {
-		c.behind.step(now, true)
+		c.reporter.step(now, true)
 		now = min(now+ms, noon+60*second)
 	})
 	names := [keys]string{"a", "b", "c"}

@@ -13,8 +13,8 @@ type Decision struct {
 	Allowed bool
 	// Freshness says how much this checker knew.
 	Freshness Freshness
-	// Exceeded says that the hit passed above a limit, under a rule of `throttle: soft` or `elastic`,
-	// as far as this checker knows.
+	// Exceeded says that the hit passed above a limit, under a rule of `throttle: soft` or
+	// `elastic`, as far as this checker knows.
 	Exceeded bool
 	// Queue says that the rule of a denial has `on_limit: queue`: the caller may wait for at most
 	// MaxWait and ask again.
@@ -24,24 +24,24 @@ type Decision struct {
 	// Rule is the name of the rule that decided: the one that denied, or else the one with the
 	// least left. It is "" if no rule matched, or none but those with `shadow: true`.
 	Rule string
-	// Limit is how many hits that rule has room for at once: its limit, or its override's; the burst
-	// of a token or leaky bucket; plus what `throttle: soft` adds, and `elastic` at present; and of
-	// that, the share of the caller's class. Remaining is how many more hits would have passed at this
-	// moment, at least: a check that takes no lock knows what was left, and whether elastic had room,
-	// when the last one did. It is never above Limit.
+	// Limit is how many hits that rule has room for at once: its limit, or its override's; the
+	// burst of a token or leaky bucket; plus what `throttle: soft` adds, and `elastic` at present;
+	// and of that, the share of the caller's class. Remaining is how many more hits would have
+	// passed at this moment, at least: a check that takes no lock knows what was left, and whether
+	// elastic had room, when the last one did. It is never above Limit.
 	//
 	// If only rules with `shadow: true` matched, Limit, Remaining and Reset are those of Observed.
 	Limit, Remaining int64
-	// RetryAfter is how long until a hit of this cost would pass if no other came. It is 0 if the hit
-	// was allowed, and Never if its cost is above the limit. Under strict enforcement it is what the
-	// last grant said, and Remaining is the permits at hand; more may come.
+	// RetryAfter is how long until a hit of this cost would pass if no other came. It is 0 if the
+	// hit was allowed, and Never if its cost is above the limit. Under strict enforcement it is
+	// what the last grant said, and Remaining is the permits at hand; more may come.
 	RetryAfter time.Duration
 	// Reset is how long until every hit so far has surely left the window.
 	Reset time.Duration
 	// MaxWait is how long the caller may wait, if Queue.
 	MaxWait time.Duration
-	// Shadow is the name of the first rule with `shadow: true` that would have denied the hit; "" if
-	// there is none.
+	// Shadow is the name of the first rule with `shadow: true` that would have denied the hit; ""
+	// if there is none.
 	Shadow string
 	// Observed is the name of the rule that would have decided, if all that matched have
 	// `shadow: true`; else "".
@@ -72,11 +72,11 @@ const (
 	Fresh
 	// Stale: none has; what was known of others is ageing.
 	Stale
-	// LocalShare: none has for Options.ShareAfter, or none ever and Options.ExpectCheckers says that
-	// there are others. This checker keeps to its share of every limit.
+	// LocalShare: none has for Options.ShareAfter, or none ever and Options.ExpectCheckers says
+	// that there are others. This checker keeps to its share of every limit.
 	LocalShare
-	// Outage: none has for Options.OutageAfter; rules decide by OnOutage. Decisions of rules that keep
-	// to their share say LocalShare.
+	// Outage: none has for Options.OutageAfter; rules decide by OnOutage. Decisions of rules that
+	// keep to their share say LocalShare.
 	Outage
 )
 

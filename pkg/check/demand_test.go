@@ -10,10 +10,12 @@ import (
 	"github.com/offpath-io/offpath/pkg/window"
 )
 
-// Forecasts in a checker: which messages they learn from, and what they let checks do without the lock.
+// Forecasts in a checker: which messages they learn from, and what they let checks do without the
+// lock.
 
-// TestUnheardHitsAreExpected: totals of a calm key are complete up to its last normal round, those of an urgent key up to
-// the last fast round. An alarm of a fast round in between tells nothing of checkers that did not report.
+// TestUnheardHitsAreExpected: totals of a calm key are complete up to its last normal round, those
+// of an urgent key up to the last fast round. An alarm of a fast round in between tells nothing of
+// checkers that did not report.
 func TestUnheardHitsAreExpected(t *testing.T) {
 	require(t, forecast.FullInterval%(32*ms) == 0 && noon%forecast.FullInterval == 0, "the moments of these tests are not those of rounds")
 	for _, test := range []struct {
@@ -173,7 +175,8 @@ func TestAlarmRenewsTheForecast(t *testing.T) {
 		"just after the word %d hits in %d ns, after a look %d in %d", hits, span, again, more)
 }
 
-// TestShareIsLearntFromReports: once it is known which part of the hits comes here, a surge here is one everywhere.
+// TestShareIsLearntFromReports: once it is known which part of the hits comes here, a surge here is
+// one everywhere.
 func TestShareIsLearntFromReports(t *testing.T) {
 	f, l := newFleetOf(t, 2, Options{HelloEvery: time.Hour}, 1e6, time.Minute)
 	total, now := int64(300_000), noon
@@ -210,7 +213,7 @@ func TestForecastsHearWhatLeaves(t *testing.T) {
 	} {
 		l := limiter(t, c, test.rule)
 		cell := newCell(l, "k", noon)
-		cell.setAhead(&ahead{Key: *forecast.New(noon, fleet, 0), inFlight: make([]int64, l.live)})
+		cell.setAhead(&keyForecast{Key: *forecast.New(noon, fleet, 0), inFlight: make([]int64, l.live)})
 		cell.totals()[test.oldest] = 400
 		cell.ahead().Look(noon, forecast.Window{Limit: 1000}, fleet)
 		cell.foreseeLeaving(test.by)

@@ -56,7 +56,8 @@ func TestDenialsAreCounted(t *testing.T) {
 	expect(t, len(f.tape.reports) == before, "reported, though nothing had come")
 }
 
-// TestDeniedHitsOfSlowWindowsWait: they ask for a report in one full round of many only, but in that one they do.
+// TestDeniedHitsOfSlowWindowsWait: they ask for a report in one full round of many only, but in
+// that one they do.
 func TestDeniedHitsOfSlowWindowsWait(t *testing.T) {
 	for _, test := range []struct {
 		window    time.Duration
@@ -139,7 +140,7 @@ func TestOnlyWhoDeniesCountsIt(t *testing.T) {
 	for range 5 {
 		atTime(noon, c).Check(user("k"), 1)
 	}
-	c.behind.step(noon, true)
+	c.reporter.step(noon, true)
 	s := c.Stats().Rules
 	expect(t, s[0].Allowed == 1 && s[0].Denied == 0 && s[1].Allowed == 1 && s[1].Denied == 4, "%+v", s)
 }

@@ -2,7 +2,7 @@ package check
 
 import "github.com/offpath-io/offpath/pkg/identity"
 
-// lookForRoom finds out which elastic rules have room beyond their limits. No cell is locked: it
+// lookForRoom finds out which elastic rules have room beyond their limits. No counter is locked: it
 // looks at others.
 func (a *evaluation) lookForRoom(attrs identity.Attributes, now int64) {
 	for i := range a.decisions {
@@ -45,9 +45,9 @@ func (a *evaluation) use(e *entry, attrs identity.Attributes, now int64) (use fl
 	return c.used(q.terms.whole(), now) / float64(q.terms.rule.Capacity()), true
 }
 
-// used is how many hits lie in the window of a viewed cell, with those that others are expected to
-// have taken.
-func (c *cell) used(t *terms, now int64) float64 {
+// used is how many hits lie in the window of a viewed counter, with those that others are expected
+// to have taken.
+func (c *counter) used(t *limits, now int64) float64 {
 	at := c.rotate(now)
 	if c.ahead() == nil {
 		return c.count(t, at)

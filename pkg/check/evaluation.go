@@ -10,29 +10,30 @@ import (
 
 // evaluation is the working memory of one check by several rules.
 type evaluation struct {
-	program   *program
+	program   *ruleset
 	found     []*rules.Rule
 	text      []byte
 	from      int            // where the last key begins, which ends text
-	decisions []ruleDecision // in the order in which their cells are locked
+	decisions []ruleDecision // in the order in which their counters are locked
 	purpose   purpose
 	bar       ruleDecision // of the rule that bars the request, if one does
-	view      *view        // memory to look at other cells with
+	view      *view        // memory to look at other counters with
 	views     []*view      // the same for those of the decisions
 	exact     bool         // it has to be known what is charged
 	answer    Decision     // memory of ask
 }
 
-// ruleDecision is one rule that matched. Its key is text[from:to]; a nil cell stands for no room.
+// ruleDecision is one rule that matched. Its key is text[from:to]; a nil counter stands for no
+// room.
 type ruleDecision struct {
 	limiter  *Limiter
-	terms    *terms // by which it is decided
-	matched  *terms // those before it is known whether there is room elsewhere
-	origin   *terms // the limiter's
+	terms    *limits // by which it is decided
+	matched  *limits // those before it is known whether there is room elsewhere
+	origin   *limits // the limiter's
 	cost     int64
 	place    int // among the rules
 	from, to int
-	cell     *cell
+	cell     *counter
 	room, at int64 // hits that fit by what is known, and the time that this was read at
 	left     int64 // hits that may still pass
 	passes   bool
@@ -55,7 +56,7 @@ type ruleDecision struct {
 
 // match fills in the limiters whose rules match, and their keys, for some purpose. It returns false
 // if one of the rules bars the request, whatever its counts are; bar is that one then.
-func (a *evaluation) match(p *program, attrs identity.Attributes, now, cost int64, to purpose) bool {
+func (a *evaluation) match(p *ruleset, attrs identity.Attributes, now, cost int64, to purpose) bool {
 	a.begin(p, to)
 	a.found = p.set.Find(a.found[:0], attrs)
 	keyed := -1 // the place of the rule whose key was made last
@@ -109,7 +110,7 @@ func (q *ruleDecision) makeKey(a *evaluation, r *rules.Rule, attrs identity.Attr
 	return appliesNot
 }
 
-func (a *evaluation) begin(p *program, to purpose) {
+func (a *evaluation) begin(p *ruleset, to purpose) {
 	a.program, a.text, a.decisions, a.purpose = p, a.text[:0], a.decisions[:0], to
 }
 
@@ -133,8 +134,8 @@ func (a *evaluation) sort() {
 	}
 }
 
-// key returns a key as a string that is only valid until the next match. Cells that are created get
-// a copy of their own.
+// key returns a key as a string that is only valid until the next match. Counters that are created
+// get a copy of their own.
 func (a *evaluation) key(i int) string {
 	return textAt(a.text, a.decisions[i].from, a.decisions[i].to)
 }
@@ -146,7 +147,7 @@ func textAt(text []byte, from, to int) string {
 	return unsafe.String(&text[from], to-from)
 }
 
-// lock finds and locks all cells, in the order of the limiters' ids, which is the same for
+// lock finds and locks all counters, in the order of the limiters' ids, which is the same for
 // everybody, by whatever rules, and so cannot deadlock. It returns false, with nothing locked, if
 // one of them was just leaving.
 func (a *evaluation) lock(now int64) bool {

@@ -27,8 +27,8 @@ type Explanation struct {
 	// Cost in hits. BadCost: the cost attribute is invalid, so Cost is the caller's.
 	Cost    int64
 	BadCost bool
-	// Count is the number of hits that are known to lie in the window. Others is the number that other
-	// checkers are expected to have admitted beyond that, including a reserve.
+	// Count is the number of hits that are known to lie in the window. Others is the number that
+	// other checkers are expected to have admitted beyond that, including a reserve.
 	Count, Others float64
 	// Room is how many hits would pass now.
 	Room int64
@@ -76,7 +76,7 @@ func (c *Checker) explain(
 
 // standing is explain for the rules that limit the request.
 func (c *Checker) standing(
-	p *program, now int64, attrs identity.Attributes, cost int64,
+	p *ruleset, now int64, attrs identity.Attributes, cost int64,
 ) []Explanation {
 	found := p.set.Find(nil, attrs)
 	all, decisions := make([]Explanation, 0, len(found)), make([]ruleDecision, 0, len(found))
@@ -92,7 +92,7 @@ func (c *Checker) standing(
 }
 
 // explainRule says what the rule at a place, which matches, makes of the caller.
-func (p *program) explainRule(
+func (p *ruleset) explainRule(
 	x *Explanation, place int, attrs identity.Attributes, now, cost int64,
 ) ruleDecision {
 	e := &p.entries[place]
@@ -103,7 +103,7 @@ func (p *program) explainRule(
 }
 
 // explainAll explains the counts of what is asked, each at its place.
-func (p *program) explainAll(
+func (p *ruleset) explainAll(
 	all []Explanation, decisions []ruleDecision, attrs identity.Attributes, now int64,
 ) *evaluation {
 	a := new(evaluation)

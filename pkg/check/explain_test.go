@@ -159,8 +159,9 @@ func anyRequest(t *rapid.T) (attrs identity.Attributes) {
 	return attrs
 }
 
-// TestLookingChangesNothing: whatever the rules, a checker that hashes keys, and one that peeks and explains before
-// each request and gets equal rules again and again, decide as one that does none of it.
+// TestLookingChangesNothing: whatever the rules, a checker that hashes keys, and one that peeks and
+// explains before each request and gets equal rules again and again, decide as one that does none
+// of it.
 func TestLookingChangesNothing(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		text := anyClauses(rt)
@@ -198,7 +199,7 @@ func TestLookingChangesNothing(t *testing.T) {
 	})
 }
 
-// requestOf makes the request of this number: a record, a check that is settled, or a check.
+// requestOf makes the request of this number: a record, a check that is withdrawn, or a check.
 func requestOf(t *rapid.T, c *Checker, now int64, attrs identity.Attributes, cost int64, number int, bill int64) Decision {
 	switch number % 5 {
 	case 0:
@@ -264,7 +265,8 @@ func TestCountAllCannotOverflow(t *testing.T) {
 	expect(t, s.Charged == window.MaxCount && s.Denied == 20, "%+v", s)
 }
 
-// TestCountAllKeepsTheCallerOut who does not stop; else the next hits pass when the first leave the window.
+// TestCountAllKeepsTheCallerOut who does not stop; else the next hits pass when the first leave the
+// window.
 func TestCountAllKeepsTheCallerOut(t *testing.T) {
 	for _, count := range []rules.Count{rules.Admitted, rules.All} {
 		r := rule("r", 10, time.Minute, 60)

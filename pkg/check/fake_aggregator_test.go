@@ -10,8 +10,8 @@ import (
 	"github.com/offpath-io/offpath/pkg/rules"
 )
 
-// echo is a Link to an aggregator that answers every report with its own hits as totals, at the next
-// delivery, unless it is down.
+// echo is a Link to an aggregator that answers every report with its own hits as totals, at the
+// next delivery, unless it is down.
 type echo struct {
 	down    bool
 	answers []echoed
@@ -64,7 +64,8 @@ func (e *echo) step(c *Checker, now int64) {
 	}
 }
 
-// store is a Link to an aggregator that keeps totals, of hits here and elsewhere, and answers on demand.
+// store is a Link to an aggregator that keeps totals, of hits here and elsewhere, and answers on
+// demand.
 type store struct {
 	echo
 	mu              sync.Mutex
@@ -179,7 +180,7 @@ func (s *store) elsewhere(t testing.TB, l *Limiter, key string, now int64, admit
 func (s *store) settled(t testing.TB, c *Checker, now int64) {
 	for range 4 {
 		now += 50 * ms
-		c.behind.step(now, true)
+		c.reporter.step(now, true)
 		s.deliver(t, c, now)
 	}
 }

@@ -9,20 +9,21 @@ import (
 	"github.com/offpath-io/offpath/pkg/events"
 )
 
-// behind is everything off the critical path: the queues of cells to report, the reports in flight,
-// the cells that may leave. One lock holds it all together; no check ever takes it.
-type behind struct {
+// reporter is everything off the critical path: the queues of counters to report, the reports in
+// flight, the counters that may leave. One lock holds it all together; no check ever takes it.
+type reporter struct {
 	checker *Checker
 	lates   lates
 
-	mu       sync.Mutex
-	shards   []shard // none until the first welcome
-	homeless []*cell // dirty cells while the shards are not known
-	ageing   ageingCells
-	sweeps   uint   // how many queues, and cells without one, have been swept
-	build    uint64 // numbers the reports built, to give rules their index
-	sequence uint64 // of the last report, of whichever shard; it never starts again
-	// olderUntil is the fleet's time until which reports are made for aggregators that do not know of refunds.
+	mu        sync.Mutex
+	shards    []shard    // none until the first welcome
+	unsharded []*counter // dirty counters while the shards are not known
+	ageing    evictionQueues
+	sweeps    uint   // how many queues, and counters without one, have been swept
+	build     uint64 // numbers the reports built, to give rules their index
+	sequence  uint64 // of the last report, of whichever shard; it never starts again
+	// olderUntil is the fleet's time until which reports are made for aggregators that do not know
+	// of refunds.
 	olderUntil int64
 	states     uint8 // counts the generations that shards have entered
 	now        int64 // own time of the last step or message
@@ -36,50 +37,51 @@ type behind struct {
 	asked      int64 // own time of the last hello that did
 	draining   bool
 	problem    string // why the last report was refused, until one is answered
-	stats      behindStats
+	stats      reporterStats
 	leases     leases
-	waits      queue.Heap[*Limiter] // those with quiet cells, by when the first wait ends
-	formers    formers
-	installs   uint64 // how many programs there have been
+	waits      queue.Heap[*Limiter] // those with quiet counters, by when the first wait ends
+	formers    retirees
+	installs   uint64 // how many rulesets there have been
 	swept      uint64 // the last one after which the weak pointers were looked through
 }
 
 // shard is one shard's queue and report.
 type shard struct {
-	queue queue.FIFO[*cell]
+	queue queue.FIFO[*counter]
 	late  queue.FIFO[*Limiter] // with late hits to report here
 	// settlements to report here.
 	settlements queue.FIFO[settlement.Settlement]
-	taken       uint64 // cells ever taken off the queue
+	taken       uint64 // counters ever taken off the queue
 	generation  uint64
-	state       uint8 // stands for the generation; cells compare it with theirs
-	flight      *flight
+	state       uint8 // stands for the generation; counters compare it with theirs
+	flight      *inFlightReport
 	// aggregator is the ID of the one that has answered last, which is asked first; 0 for any.
 	aggregator uint64
-	missed     bool    // a round came while it was not answered
-	gaveUp     int64   // own time at which a report had become too old; 0 if none has
-	spare      *flight // the last one, for its memory
+	missed     bool            // a round came while it was not answered
+	gaveUp     int64           // own time at which a report had become too old; 0 if none has
+	spare      *inFlightReport // the last one, for its memory
 }
 
-// owed is what behind keeps of a limiter, under its lock.
-type owed struct {
+// reportState is what behind keeps of a limiter, under its lock.
+type reportState struct {
 	build          uint64           // the report that the indices belong to
 	index          [kinds]int       // of the rule in that report, by kind of hits; -1 if it is not there
 	queuedLate     bool             // in its shard's list of late limiters
-	waiting        queue.FIFO[aged] // quiet cells, and when their hits have waited long enough
+	waiting        queue.FIFO[aged] // quiet counters, and when their hits have waited long enough
 	answered, lost int64            // hits
 	inFlight       int64
 	told           RuleStats // what has been put down as past
 }
 
 // Step does everything that is due: heartbeat, flush, repeats, and eviction of idle counters. Run
-// calls it. A simulation that has a clock of its own (Options.Now) calls it instead of Run. It returns
-// the time of the next call by the same clock; that may come sooner, and should if Wake says so.
+// calls it. A simulation that has a clock of its own (Options.Now) calls it instead of Run. It
+// returns the time of the next call by the same clock; that may come sooner, and should if Wake
+// says so.
 func (c *Checker) Step() (next time.Time) {
-	return time.Unix(0, c.behind.step(c.ownTime(), false))
+	return time.Unix(0, c.reporter.step(c.ownTime(), false))
 }
 
-func (b *behind) step(now int64, drain bool) int64 {
+func (b *reporter) step(now int64, drain bool) int64 {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.now = now
@@ -99,7 +101,7 @@ func (b *behind) step(now int64, drain bool) int64 {
 	return min(b.nextFlush, b.nextHelloOrNever(), b.stepLeases(now))
 }
 
-func (b *behind) nextHelloOrNever() int64 {
+func (b *reporter) nextHelloOrNever() int64 {
 	if b.checker.o.Link == nil {
 		return b.nextFlush
 	}
@@ -107,16 +109,16 @@ func (b *behind) nextHelloOrNever() int64 {
 }
 
 // hurry brings the next flush forward to the next fast round, and says so to Run.
-func (b *behind) hurry() {
+func (b *reporter) hurry() {
 	if !b.onTimerOnly() {
 		b.flushBy(b.now, b.fastInterval())
 		b.checker.wakeUp()
 	}
 }
 
-// Wake is sent to when the next Step should come sooner than the last one said: a check or a message
-// wants an early flush. It is for callers of Step; Run reads it too. However soon they call, flushes
-// are not more frequent than the checker allows.
+// Wake is sent to when the next Step should come sooner than the last one said: a check or a
+// message wants an early flush. It is for callers of Step; Run reads it too. However soon they
+// call, flushes are not more frequent than the checker allows.
 func (c *Checker) Wake() <-chan struct{} { return c.wake }
 
 // wakeUp lets Run take a step soon. It does not wait.
@@ -128,7 +130,7 @@ func (c *Checker) wakeUp() {
 }
 
 // flush moves what is dirty into reports.
-func (b *behind) flush(now int64) {
+func (b *reporter) flush(now int64) {
 	b.lastFlush, b.nextFlush = now, now+int64(b.checker.o.FlushEvery)
 	// If the timer is as fast, its flushes are the rounds.
 	if fast := b.fastInterval(); fast >= int64(b.checker.o.FlushEvery) {
@@ -159,8 +161,8 @@ func (b *behind) flush(now int64) {
 	b.letLimitersGo(fleet)
 }
 
-// collect takes every dirty cell off the stacks and puts it into its shard's queue.
-func (b *behind) collect() {
+// collect takes every dirty counter off the stacks and puts it into its shard's queue.
+func (b *reporter) collect() {
 	for i := range b.checker.dirty {
 		for c := b.checker.dirty[i].takeAll(); c != nil; {
 			next := c.next
@@ -171,9 +173,9 @@ func (b *behind) collect() {
 	}
 }
 
-func (b *behind) enqueue(c *cell) {
+func (b *reporter) enqueue(c *counter) {
 	if len(b.shards) == 0 {
-		b.homeless = append(b.homeless, c)
+		b.unsharded = append(b.unsharded, c)
 		return
 	}
 	i := events.Shard(c.limiter.name, c.key(), uint32(len(b.shards)))
@@ -181,7 +183,7 @@ func (b *behind) enqueue(c *cell) {
 }
 
 // collectLate notes which limiters have late hits to report, each in its own shard.
-func (b *behind) collectLate() {
+func (b *reporter) collectLate() {
 	if len(b.shards) == 0 {
 		return
 	}
@@ -222,10 +224,10 @@ func (s *lates) any() bool {
 }
 
 // settleLocally is the flush of a checker without a link: nothing is ever reported.
-func (b *behind) settleLocally(fleet int64) {
-	for _, c := range b.homeless {
+func (b *reporter) settleLocally(fleet int64) {
+	for _, c := range b.unsharded {
 		c.mu.Lock()
-		c.settle(fleet)
+		c.withdraw(fleet)
 		c.rotate(fleet)
 		clear(c.pending())
 		c.state &^= queued
@@ -233,8 +235,8 @@ func (b *behind) settleLocally(fleet int64) {
 		b.addAgeing(c, fleet)
 		c.mu.Unlock()
 	}
-	clear(b.homeless)
-	b.homeless = b.homeless[:0]
+	clear(b.unsharded)
+	b.unsharded = b.unsharded[:0]
 	for _, l := range b.lates.take() {
 		l.late.Store(0)
 	}

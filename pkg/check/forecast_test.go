@@ -8,8 +8,8 @@ import (
 	"github.com/offpath-io/offpath/pkg/events"
 )
 
-// TestForecastBeginsAtAQuarterOfTheLimit if every checker had admitted as many: not before, but at once
-// then, by own hits or by what others report.
+// TestForecastBeginsAtAQuarterOfTheLimit if every checker had admitted as many: not before, but at
+// once then, by own hits or by what others report.
 func TestForecastBeginsAtAQuarterOfTheLimit(t *testing.T) {
 	for _, test := range []struct {
 		why      string
@@ -42,7 +42,8 @@ func TestForecastBeginsAtAQuarterOfTheLimit(t *testing.T) {
 	}
 }
 
-// TestAllowancesEndWhereTheForecastBegins, divided by the number of checkers, also after a hit that does not fit.
+// TestAllowancesEndWhereTheForecastBegins, divided by the number of checkers, also after a hit that
+// does not fit.
 func TestAllowancesEndWhereTheForecastBegins(t *testing.T) {
 	f, l := newFleetOf(t, 4, Options{}, 1000, time.Minute)
 	atTime(noon, l).Check("k", 1)
@@ -54,7 +55,7 @@ func TestAllowancesEndWhereTheForecastBegins(t *testing.T) {
 	}
 }
 
-// TestForecastEndsWhenAKeyFallsSilent, since it takes more memory than a cell.
+// TestForecastEndsWhenAKeyFallsSilent, since it takes more memory than a counter.
 func TestForecastEndsWhenAKeyFallsSilent(t *testing.T) {
 	f, l := newFleetOf(t, 2, Options{HelloEvery: time.Hour}, 1000, time.Hour)
 	for _, key := range []string{"k", "busy", "seldom"} {
@@ -103,8 +104,8 @@ func TestIdleCellsHaveNoForecast(t *testing.T) {
 	expect(t, old.ahead() == nil, "a key that has made room for others still has its forecast")
 }
 
-// TestForecastsLeaveSoon, within two minutes of silence, also where their cell is not looked at for
-// hours, since they take several times its memory.
+// TestForecastsLeaveSoon, within two minutes of silence, also where their counter is not looked at
+// for hours, since they take several times its memory.
 func TestForecastsLeaveSoon(t *testing.T) {
 	f, l := newFleetOf(t, 4, Options{HelloEvery: time.Hour}, 1000, 24*time.Hour)
 	now, all := noon, 0
@@ -157,8 +158,8 @@ func TestWindowOfACell(t *testing.T) {
 	want("all answered", now+second, 27+0.6*300, 0)
 }
 
-// TestRemaining is what is left after the hit: by what is known, whatever part of it an allowance has; and
-// nearer the limit by what is expected of others, if that is less.
+// TestRemaining is what is left after the hit: by what is known, whatever part of it an allowance
+// has; and nearer the limit by what is expected of others, if that is less.
 func TestRemaining(t *testing.T) {
 	for _, limit := range []int64{40, 1000, 4000} {
 		_, l := newFleetOf(t, 8, Options{}, limit, time.Second)

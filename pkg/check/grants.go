@@ -9,7 +9,7 @@ import (
 )
 
 // granted takes in the answer to a lease request.
-func (b *behind) granted(m *events.Grant, now int64) error {
+func (b *reporter) granted(m *events.Grant, now int64) error {
 	if m.Epoch != b.checker.o.Epoch || int64(m.Shard) >= int64(len(b.leases.lines)) {
 		shards := len(b.leases.lines)
 		return fmt.Errorf("grant: for epoch %x, shard %d of %d", m.Epoch, m.Shard, shards)
@@ -54,7 +54,7 @@ const longestWait = 2 * events.MaxWindow
 
 // leaseRefused takes in that an aggregator will not answer a request. The number of shards may have
 // changed, so it asks for that; the request is made anew after the usual time.
-func (b *behind) leaseRefused(x *line, m *events.Grant, now int64) error {
+func (b *reporter) leaseRefused(x *line, m *events.Grant, now int64) error {
 	b.leases.stats.refused++
 	x.notBefore = x.flight.retryAt
 	b.shards[m.Shard].aggregator = 0
@@ -71,12 +71,12 @@ func (l *leases) noteTrip(took int64) {
 	l.trip.Store(max(old+(took-old)/8, 1))
 }
 
-// take takes in what an answer says of a cell; nil if that does not count.
-func (b *behind) take(c *cell, g *permit.Grant, fleet int64) {
+// take takes in what an answer says of a counter; nil if that does not count.
+func (b *reporter) take(c *counter, g *permit.Grant, fleet int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	p := c.permits()
-	c.settle(fleet)
+	c.withdraw(fleet)
 	c.rotate(fleet)
 	p.Answered(c.moment(fleet), g, c.limiter.terms.Load().wire, b.draining)
 	c.askIfNeeded(p, fleet)
@@ -85,7 +85,7 @@ func (b *behind) take(c *cell, g *permit.Grant, fleet int64) {
 
 // reshardLeases gives every shard its queue. If there were others before, the store was made anew,
 // and what the old one had granted is not spent any more.
-func (b *behind) reshardLeases() {
+func (b *reporter) reshardLeases() {
 	old := b.leases.lines
 	b.leases.lines = make([]line, len(b.shards))
 	for i := range old {
@@ -107,18 +107,18 @@ func (b *behind) reshardLeases() {
 }
 
 // giveBackAll ends all leases, and returns what is left of them.
-func (b *behind) giveBackAll() {
+func (b *reporter) giveBackAll() {
 	if !b.checker.everStrict.Load() {
 		return
 	}
-	b.checker.cells.each(func(c *cell) {
+	b.checker.table.each(func(c *counter) {
 		p := c.permits()
 		if p == nil {
 			return
 		}
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		c.settle(0)
+		c.withdraw(0)
 		p.End()
 		if p.Owes() {
 			c.ask(p)
@@ -127,8 +127,8 @@ func (b *behind) giveBackAll() {
 }
 
 // holdsPermits says whether there are, or may be, permits that the store has not got back. The
-// cell's lock is not held.
-func (c *cell) holdsPermits() bool {
+// counter's lock is not held.
+func (c *counter) holdsPermits() bool {
 	p := c.permits()
 	if p == nil {
 		return false

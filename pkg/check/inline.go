@@ -18,8 +18,8 @@ import (
 // the whole fleet, whatever their limits: a caller with a higher one finds room at once. The first
 // hit of a name, and of a limit under it, takes some µs more than others.
 type InlineLimit struct {
-	// Name says what is counted: 1 to MaxInlineName bytes of UTF-8 without control characters. Metrics
-	// and the ledger have it after "own ", with which no rule's name begins.
+	// Name says what is counted: 1 to MaxInlineName bytes of UTF-8 without control characters.
+	// Metrics and the ledger have it after "own ", with which no rule's name begins.
 	Name string
 	// Window over which Limit holds. All hits of a name need the same one. It must be a sliding or
 	// fixed window.
@@ -36,8 +36,8 @@ const (
 	MaxInlineLimits = 1024
 
 	inlinePrefix = "own "
-	// mostLimits is how many limits of one name are remembered at a time. It bounds memory alone: when
-	// there are more, all are forgotten and made anew as they come.
+	// mostLimits is how many limits of one name are remembered at a time. It bounds memory alone:
+	// when there are more, all are forgotten and made anew as they come.
 	mostLimits = 1024
 	// inlineIDs are above those of all limiters of rules.
 	inlineIDs = 1 << 63
@@ -50,7 +50,7 @@ const (
 // ErrInlineLimits is the Result.Err of one name more than MaxInlineLimits.
 var ErrInlineLimits = errors.New("check: too many names of inline limits")
 
-// inlineLimits are the limiters of inline limits. They belong to no program: rules come and go
+// inlineLimits are the limiters of inline limits. They belong to no ruleset: rules come and go
 // without them.
 type inlineLimits struct {
 	mu sync.Mutex // held while one is added
@@ -63,13 +63,13 @@ type inline struct {
 	rule    *rules.Rule
 
 	mu    sync.RWMutex
-	terms map[int64]*terms // by limit
-	made  uint64           // how many have got a stamp
+	terms map[int64]*limits // by limit
+	made  uint64            // how many have got a stamp
 }
 
-// limiter returns the limiter of a name, and the terms of a limit. A name that is known is found
+// limiter returns the limiter of a name, and the limits of a limit. A name that is known is found
 // without a lock.
-func (i *inlineLimits) limiter(c *Checker, of *InlineLimit) (*Limiter, *terms, error) {
+func (i *inlineLimits) limiter(c *Checker, of *InlineLimit) (*Limiter, *limits, error) {
 	known := i.named(of.Name)
 	if known == nil || known.rule.Window != of.Window || of.Limit < 1 || of.Limit > window.MaxCount {
 		var err error
@@ -108,7 +108,7 @@ func (i *inlineLimits) add(c *Checker, of *InlineLimit) (*inline, error) {
 		if all != nil {
 			next = maps.Clone(*all)
 		}
-		known = &inline{rule: rule, terms: make(map[int64]*terms)}
+		known = &inline{rule: rule, terms: make(map[int64]*limits)}
 		known.limiter = newLimiter(c, inlineIDs+uint64(len(next)), rule)
 		known.within(of.Limit)
 		next[of.Name] = known
@@ -135,10 +135,10 @@ func (l *InlineLimit) rule() (*rules.Rule, error) {
 	return &rule, nil
 }
 
-// within returns the terms of a limit. Each limit's have a stamp of their own, so that allowances
+// within returns the limits of a limit. Each limit's have a stamp of their own, so that allowances
 // are spent only under the limit that they were reckoned from; when there are no more stamps, none
 // are left behind.
-func (i *inline) within(limit int64) *terms {
+func (i *inline) within(limit int64) *limits {
 	i.mu.RLock()
 	t := i.terms[limit]
 	i.mu.RUnlock()

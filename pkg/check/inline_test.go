@@ -63,7 +63,8 @@ func TestInlineLimits(t *testing.T) {
 	})
 }
 
-// TestInlineLimitsAreReported: counts of inline limits outlive a change of rules, are reported, and hear alarms.
+// TestInlineLimitsAreReported: counts of inline limits outlive a change of rules, are reported, and
+// hear alarms.
 func TestInlineLimitsAreReported(t *testing.T) {
 	f := newFleet(t, Options{}, rule("r", 10, time.Minute, 1))
 	o := inlineLimit("a", 10)
@@ -118,7 +119,8 @@ func TestInlineLimitsRefused(t *testing.T) {
 	}
 }
 
-// TestInlineLimitsAreBounded: names are bounded, and known ones go on; any number of limits may come of one.
+// TestInlineLimitsAreBounded: names are bounded, and known ones go on; any number of limits may
+// come of one.
 func TestInlineLimitsAreBounded(t *testing.T) {
 	c := newChecker(t, Options{}, rule("r", 1, time.Minute, 1))
 	for i := range MaxInlineLimits {
@@ -156,7 +158,8 @@ func TestInlineLimitsAtOnce(t *testing.T) {
 	}
 }
 
-// TestInlineLimitsOutnumberStamps: an allowance is never spent under another limit, however many limits have come since.
+// TestInlineLimitsOutnumberStamps: an allowance is never spent under another limit, however many
+// limits have come since.
 func TestInlineLimitsOutnumberStamps(t *testing.T) {
 	c := newChecker(t, Options{}, rule("r", 10, time.Minute, 1))
 	checkInline(t, c, noon, inlineLimit("a", 1_000_000), "k", 1) // leaves one behind

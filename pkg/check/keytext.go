@@ -7,7 +7,7 @@ import (
 	"github.com/offpath-io/offpath/pkg/rules"
 )
 
-// appendText appends to dst a key as cells, reports and the store have it: hashed if
+// appendText appends to dst a key as counters, reports and the store have it: hashed if
 // Options.KeyHash says so, or else bounded. The empty one is the counter for all, and nobody's.
 func (c *Checker) appendText(dst []byte, key string) []byte {
 	if h := c.o.KeyHash; h != nil && key != "" {
@@ -17,7 +17,7 @@ func (c *Checker) appendText(dst []byte, key string) []byte {
 }
 
 // checkHashed is checkAt for a key that is to be hashed.
-func (l *Limiter) checkHashed(d *Decision, t *terms, now int64, key string, cost int64) {
+func (l *Limiter) checkHashed(d *Decision, t *limits, now int64, key string, cost int64) {
 	a := l.checker.scratch.Get().(*evaluation)
 	defer l.checker.scratch.Put(a)
 	a.text = l.checker.appendText(a.text[:0], key)

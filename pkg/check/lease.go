@@ -9,40 +9,40 @@ import (
 	"github.com/offpath-io/offpath/pkg/events"
 )
 
-// leases is how permits come and go: cells that want some, or have some to give back, gather per
+// leases is how permits come and go: counters that want some, or have some to give back, gather per
 // shard, and travel in one request at a time. A request that is not answered is made anew, from
 // what is the case by then; all its numbers are absolute, so it does no harm if the first one
-// arrives after all. behind's lock guards all but the atomic fields.
+// arrives after all. the reporter's lock guards all but the atomic fields.
 type leases struct {
 	asks     askStack
-	trip     atomic.Int64      // what a round trip takes, smoothed; 0 before the first
-	waiting  atomic.Int64      // callers of Acquire
-	lines    []line            // by shard
-	homeless []*cell           // cells that ask while the shards are not known
-	reviews  queue.Heap[*cell] // cells that hold permits, by when to review them
-	build    uint64            // numbers the requests, to give rules their index
+	trip     atomic.Int64         // what a round trip takes, smoothed; 0 before the first
+	waiting  atomic.Int64         // callers of Acquire
+	lines    []line               // by shard
+	homeless []*counter           // counters that ask while the shards are not known
+	reviews  queue.Heap[*counter] // counters that hold permits, by when to review them
+	build    uint64               // numbers the requests, to give rules their index
 	stats    leaseStats
 }
 
-// leaseStats are the counters kept under behind's lock.
+// leaseStats are the counters kept under the reporter's lock.
 type leaseStats struct {
 	sent, repeated, answered, refused int64
 }
 
-// line is one shard's queue of cells that ask, and the request on its way.
+// line is one shard's queue of counters that ask, and the request on its way.
 type line struct {
-	queue     queue.FIFO[*cell]
-	flight    *leaseFlight
+	queue     queue.FIFO[*counter]
+	flight    *inFlightLease
 	notBefore int64         // own time of the next request
 	wait      time.Duration // for the next answer; 0: the usual
 }
 
-// leaseFlight is a request on its way.
-type leaseFlight struct {
+// inFlightLease is a request on its way.
+type inFlightLease struct {
 	sequence   uint64
-	cells      []*cell // in the order of the request's keys
-	newest     []int64 // per key, the bucket that ages count from
-	sent       int64   // own time
+	cells      []*counter // in the order of the request's keys
+	newest     []int64    // per key, the bucket that ages count from
+	sent       int64      // own time
 	retryAt    int64
 	toAny      bool   // as of a report's flight
 	generation uint64 // the same
@@ -70,10 +70,10 @@ func (l *leases) roundTrip() time.Duration {
 // soon is when asking again may help, if nothing better is known.
 func (l *leases) soon() time.Duration { return l.roundTrip() + 2*time.Duration(leaseFloor) }
 
-// askStack holds cells that ask, newest first. Any goroutine pushes.
-type askStack struct{ head atomic.Pointer[cell] }
+// askStack holds counters that ask, newest first. Any goroutine pushes.
+type askStack struct{ head atomic.Pointer[counter] }
 
-func (s *askStack) push(c *cell) {
+func (s *askStack) push(c *counter) {
 	for {
 		head := s.head.Load()
 		c.ofStrict().next = head
@@ -84,7 +84,7 @@ func (s *askStack) push(c *cell) {
 }
 
 // stepLeases does what is due at own time now, and returns when something is due again.
-func (b *behind) stepLeases(now int64) (next int64) {
+func (b *reporter) stepLeases(now int64) (next int64) {
 	if !b.checker.everStrict.Load() {
 		return never
 	}
@@ -114,8 +114,8 @@ func (b *behind) stepLeases(now int64) (next int64) {
 	return next
 }
 
-// collectAsks takes every cell off the stack and puts it into its shard's queue.
-func (b *behind) collectAsks() {
+// collectAsks takes every counter off the stack and puts it into its shard's queue.
+func (b *reporter) collectAsks() {
 	if b.leases.asks.head.Load() == nil {
 		return
 	}
@@ -128,7 +128,7 @@ func (b *behind) collectAsks() {
 	}
 }
 
-func (b *behind) enqueueAsk(c *cell) {
+func (b *reporter) enqueueAsk(c *counter) {
 	if len(b.leases.lines) == 0 {
 		b.leases.homeless = append(b.leases.homeless, c)
 		return
@@ -137,7 +137,7 @@ func (b *behind) enqueueAsk(c *cell) {
 	b.leases.lines[i].queue.Push(c)
 }
 
-// again puts the cells of a request that has not been answered back into the queue.
+// again puts the counters of a request that has not been answered back into the queue.
 func (x *line) again() {
 	for _, c := range x.flight.cells {
 		x.queue.Push(c)
@@ -145,19 +145,19 @@ func (x *line) again() {
 	x.flight = nil
 }
 
-// request makes a request of the cells that have waited longest, and sends it.
-func (b *behind) request(number uint32, x *line, now int64) {
+// request makes a request of the counters that have waited longest, and sends it.
+func (b *reporter) request(number uint32, x *line, now int64) {
 	fleet, s := b.checker.clock.Fleet(now), &b.shards[number]
 	b.leases.build++
 	b.sequence++
-	f := &leaseFlight{sequence: b.sequence, sent: now, generation: s.generation}
+	f := &inFlightLease{sequence: b.sequence, sent: now, generation: s.generation}
 	m := &events.LeaseRequest{
 		Epoch: b.checker.o.Epoch, Shard: number, Shards: uint32(len(b.shards)),
 		Sequence: f.sequence, Keys: new(events.Table),
 	}
 	for buckets := 0; x.queue.Len() > 0 && len(f.cells) < min(b.checker.o.Tuning.ReportKeys, events.MaxLeaseKeys) &&
 		len(m.Keys.KeyText)+len(m.Keys.Rules)*(events.MaxRuleName+ruleText) < reportText; {
-		// A cell has leases of its live buckets at the most, and of the near future.
+		// A counter has leases of its live buckets at the most, and of the near future.
 		buckets += x.queue.Peek().limiter.live + 2
 		if buckets > events.MaxLeaseBuckets && len(f.cells) > 0 {
 			break
@@ -183,12 +183,12 @@ func (b *behind) request(number uint32, x *line, now int64) {
 	}
 }
 
-// addAsk adds what a cell has to say to a request.
-func (b *behind) addAsk(m *events.LeaseRequest, f *leaseFlight, c *cell, fleet int64) {
+// addAsk adds what a counter has to say to a request.
+func (b *reporter) addAsk(m *events.LeaseRequest, f *inFlightLease, c *counter, fleet int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	l, p := c.limiter, c.permits()
-	c.settle(fleet)
+	c.withdraw(fleet)
 	c.rotate(fleet)
 	limit, trip := l.terms.Load().wire, b.leases.roundTrip()
 	r, ok := p.Request(c.moment(fleet), limit, trip, b.share(l), b.draining)
@@ -207,7 +207,7 @@ func (b *behind) addAsk(m *events.LeaseRequest, f *leaseFlight, c *cell, fleet i
 }
 
 // leaseRule returns the index of the limiter's rule in the request, adding it if need be.
-func (b *behind) leaseRule(m *events.LeaseRequest, l *Limiter, fleet int64) int {
+func (b *reporter) leaseRule(m *events.LeaseRequest, l *Limiter, fleet int64) int {
 	if l.strict.build != b.leases.build {
 		l.strict.build, l.strict.index = b.leases.build, len(m.Keys.Rules)
 		m.Keys.Rules = append(m.Keys.Rules, l.wire(fleet))
@@ -217,24 +217,25 @@ func (b *behind) leaseRule(m *events.LeaseRequest, l *Limiter, fleet int64) int 
 
 // share is how many permits of a key a checker may ask for before they are needed: half of what
 // each would have if all had as many.
-func (b *behind) share(l *Limiter) int64 {
+func (b *reporter) share(l *Limiter) int64 {
 	return max(l.terms.Load().wire/(2*max(int64(b.checker.fleet.Load()), 1)), 1)
 }
 
-// scheduleReview lets a cell's permits be reviewed, if there is a reason. Its lock is held, it is
-// settled and rotated.
-func (b *behind) scheduleReview(c *cell, p *permit.Account, fleet int64) {
+// scheduleReview lets a counter's permits be reviewed, if there is a reason. Its lock is held, it
+// is current.
+func (b *reporter) scheduleReview(c *counter, p *permit.Account, fleet int64) {
 	if due, ok := p.Schedule(c.moment(fleet)); ok {
 		b.leases.reviews.Push(due, c)
 	}
 }
 
-// reviewsAtOnce bounds the cells reviewed in one step, and so how long behind's lock is held.
+// reviewsAtOnce bounds the counters reviewed in one step, and so how long the reporter's lock is
+// held.
 const reviewsAtOnce = 4096
 
-// reviewPermits reviews the cells whose time has come: permits that no hit uses are given back, so
-// that others can have them.
-func (b *behind) reviewPermits(fleet int64) {
+// reviewPermits reviews the counters whose time has come: permits that no hit uses are given back,
+// so that others can have them.
+func (b *reporter) reviewPermits(fleet int64) {
 	for range reviewsAtOnce {
 		if b.leases.reviews.Due() > fleet {
 			return
@@ -243,14 +244,14 @@ func (b *behind) reviewPermits(fleet int64) {
 	}
 }
 
-func (b *behind) review(c *cell, fleet int64) {
+func (b *reporter) review(c *counter, fleet int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.is(dead) {
 		return
 	}
 	p := c.permits()
-	c.settle(fleet)
+	c.withdraw(fleet)
 	c.rotate(fleet)
 	p.Review(c.moment(fleet), b.leases.roundTrip(), b.share(c.limiter))
 	c.askIfNeeded(p, fleet)

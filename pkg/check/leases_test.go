@@ -56,8 +56,8 @@ func TestBlockedStrictKeyCostsNothing(t *testing.T) {
 	equal(t, f.Stats().Rules[0].Denied, 2+148*5, "denials counted")
 }
 
-// TestBlocksEndWithTheNextAnswer: in a long block a key asks now and then for the hits that come, and
-// an answer that names no wait ends it.
+// TestBlocksEndWithTheNextAnswer: in a long block a key asks now and then for the hits that come,
+// and an answer that names no wait ends it.
 func TestBlocksEndWithTheNextAnswer(t *testing.T) {
 	f, l := strictFleet(t, 10, time.Minute)
 	f.firstGrant(l, 0, 30*time.Second)
@@ -126,8 +126,8 @@ func TestForgottenSpendings(t *testing.T) {
 	f.pass(l, 3, 1, 1)
 	atTime(noon+50*ms, f).Step()
 	f.answer(noon+51*ms, 1)
-	first := f.cells.load(l, "k")
-	for i, at := 0, noon+60*ms; f.cells.load(l, "k") == first; at += 10 * ms { // others come, until it leaves
+	first := f.table.load(l, "k")
+	for i, at := 0, noon+60*ms; f.table.load(l, "k") == first; at += 10 * ms { // others come, until it leaves
 		if i++; i > 1000 {
 			t.Fatal("it stays")
 		}
@@ -148,11 +148,11 @@ func TestForgottenSpendings(t *testing.T) {
 func TestPermitsKeepTheirCell(t *testing.T) {
 	f, l := fleetAndLimiter(t, Options{MaxLiveKeys: 4, MaxIdleKeys: -1}, strictRule("r", 10, time.Minute, 1))
 	f.firstGrant(l, 2, 0)
-	first := f.cells.load(l, "k")
+	first := f.table.load(l, "k")
 	for i, at := 0, noon+60*ms; at < noon+20*second; i, at = i+1, at+10*ms {
 		atTime(at, l).Check(string(rune('a'+i%6)), 20)
 		atTime(at, f).Step()
-		require(t, f.cells.load(l, "k") == first, "it has left with permits that it owes")
+		require(t, f.table.load(l, "k") == first, "it has left with permits that it owes")
 	}
 }
 
@@ -162,7 +162,7 @@ func TestUnansweredCellLeaves(t *testing.T) {
 	passes(l, noon, 1)
 	f.steps(1, 1000, 50)
 	m, _ := f.asked()
-	f.behind.shards[0].generation = 1
+	f.reporter.shards[0].generation = 1
 	f.receive(noon+second, events.KindGrant, &events.Grant{ // an answer that says nothing: its store is no more
 		Epoch: m.Epoch, Sequence: m.Sequence, Age: []int64{0}, Granted: []uint64{0}, Spoken: []uint64{0}, WaitMs: []uint64{0},
 	})

@@ -12,11 +12,11 @@ import (
 // A key of a token or leaky bucket has a *level*, which drains at a constant rate. It is reckoned
 // from what windows have too, a total per bucket, and from a settled level: what had not drained at
 // the end of a bucket. Answers and alarms tell of one that is final, since no report can add to the
-// buckets before it any more. A cell keeps the newest that it was told, and brings it forward
+// buckets before it any more. A counter keeps the newest that it was told, and brings it forward
 // itself, by what it knows, when buckets leave it.
 
-// drained is what the cell of such a key has beside its counts.
-type drained struct {
+// levelState is what the counter of such a key has beside its counts.
+type levelState struct {
 	level window.Level // of a bucket before the newest
 	// dates are when own hits of a token bucket came, for which level is lower, by so many parts,
 	// than by counts alone.
@@ -33,18 +33,18 @@ type drained struct {
 }
 
 // copy makes d, whose memory it keeps, a copy of another.
-func (d *drained) copy(of *drained) {
+func (d *levelState) copy(of *levelState) {
 	dates := d.dates
 	dates.Copy(&of.dates)
 	*d = *of
 	d.dates = dates
 }
 
-// spareTime is for how long beyond its live buckets a cell keeps counts, so that what it was told
-// of as final is newer than what it has reckoned itself.
+// spareTime is for how long beyond its live buckets a counter keeps counts, so that what it was
+// told of as final is newer than what it has reckoned itself.
 const spareTime = 100 * time.Millisecond
 
-// bucketsOf is how many buckets' counts a cell keeps.
+// bucketsOf is how many buckets' counts a counter keeps.
 func bucketsOf(s window.Shape) int {
 	live := s.Live()
 	if !s.Drains() {
@@ -54,17 +54,17 @@ func bucketsOf(s window.Shape) int {
 	return live + min(int((spareTime+size-1)/size), live)
 }
 
-// drained returns what the cell has for its level, nil if it has none. The lock is held.
-func (c *cell) drained() *drained {
+// drained returns what the counter has for its level, nil if it has none. The lock is held.
+func (c *counter) drained() *levelState {
 	if c.more == nil {
 		return nil
 	}
 	return c.more.drained
 }
 
-// drain is the arithmetic of these terms for this cell's counts, with what is known of when own
+// drain is the arithmetic of these limits for this counter's counts, with what is known of when own
 // hits came. The lock is held.
-func (c *cell) drain(t *terms) window.Drain {
+func (c *counter) drain(t *limits) window.Drain {
 	by := t.drain
 	if d := c.drained(); by.Shape.Kind == window.Token {
 		d.dates.Taken = c.refunded()
@@ -76,7 +76,7 @@ func (c *cell) drain(t *terms) window.Drain {
 // datable is until when an allowance may last from a time on: to the end of the bucket at most, and
 // under a token bucket, whose hits are dated when it ends, not longer than a tenth of what one
 // takes to drain, or a tick of the clock. The lock is held.
-func (c *cell) datable(t *terms, at int64) int64 {
+func (c *counter) datable(t *limits, at int64) int64 {
 	if c.limiter.shape.Kind != window.Token {
 		return c.end()
 	}
@@ -84,9 +84,9 @@ func (c *cell) datable(t *terms, at int64) int64 {
 	return min(c.end(), at+max(takes/10, int64(fleetclock.TickEvery)))
 }
 
-// date notes own hits that came at a time. The lock is held, and the cell's newest bucket that of
-// the hits.
-func (c *cell) date(t *terms, at, hits int64) {
+// date notes own hits that came at a time. The lock is held, and the counter's newest bucket that
+// of the hits.
+func (c *counter) date(t *limits, at, hits int64) {
 	if d := c.drained(); d != nil && c.limiter.shape.Kind == window.Token {
 		d.dates.Add(t.drain, c.newest, at, hits)
 	}
@@ -94,15 +94,15 @@ func (c *cell) date(t *terms, at, hits int64) {
 
 // undate takes in that own hits of a bucket of some age, which came after so many others of it, are
 // none any more. The lock is held.
-func (c *cell) undate(t *terms, age, hits, after int64) {
+func (c *counter) undate(t *limits, age, hits, after int64) {
 	if d := c.drained(); d != nil && c.limiter.shape.Kind == window.Token {
 		d.dates.Remove(t.drain, age, hits, after)
 	}
 }
 
 // remaining is how many hits fit by what is known: of a leaky bucket, without a wait. The lock is
-// held, the cell settled and rotated.
-func (c *cell) remaining(t *terms, at int64) int64 {
+// held, the counter current.
+func (c *counter) remaining(t *limits, at int64) int64 {
 	d := c.drained()
 	switch {
 	case d == nil:
@@ -116,8 +116,8 @@ func (c *cell) remaining(t *terms, at int64) int64 {
 }
 
 // turn is how long until a hit that joins the queue of a leaky bucket has its turn. The lock is
-// held, the cell settled and rotated.
-func (c *cell) turn(t *terms, at int64) time.Duration {
+// held, the counter current.
+func (c *counter) turn(t *limits, at int64) time.Duration {
 	d := c.drained()
 	wait := time.Duration(d.turn - at)
 	if c.freshness(t) != LocalShare { // where turns are far enough apart for all
@@ -127,8 +127,8 @@ func (c *cell) turn(t *terms, at int64) time.Duration {
 }
 
 // retryIn is how long until a hit fits by what is known, if nothing else comes. The lock is held,
-// the cell settled and rotated.
-func (c *cell) retryIn(t *terms, cost, at int64) (time.Duration, bool) {
+// the counter current.
+func (c *counter) retryIn(t *limits, cost, at int64) (time.Duration, bool) {
 	d := c.drained()
 	switch {
 	case d == nil:
@@ -139,16 +139,18 @@ func (c *cell) retryIn(t *terms, cost, at int64) (time.Duration, bool) {
 	return c.turn(t, at), cost <= t.capacity
 }
 
-// count is how much is in use by what is known. The lock is held, the cell settled and rotated.
-func (c *cell) count(t *terms, at int64) float64 {
+// count is how much is in use by what is known. The lock is held, the counter current
+//.
+func (c *counter) count(t *limits, at int64) float64 {
 	if d := c.drained(); d != nil {
 		return c.drain(t).Count(d.level, c.net(), at)
 	}
 	return c.limiter.shape.Count(c.net(), at)
 }
 
-// freed is how many hits leave per ns at present. The lock is held, the cell settled and rotated.
-func (c *cell) freed(t *terms, at int64) float64 {
+// freed is how many hits leave per ns at present. The lock is held, the counter current
+//.
+func (c *counter) freed(t *limits, at int64) float64 {
 	shape, totals := c.limiter.shape, c.net()
 	switch d := c.drained(); {
 	case d != nil && c.drain(t).Level(d.level, totals, at) == 0:
@@ -162,7 +164,7 @@ func (c *cell) freed(t *terms, at int64) float64 {
 
 // ownHits are, per bucket, newest first, own hits that nobody else counts: pending ones, and in the
 // store's overflow all. The lock is held.
-func (c *cell) ownHits() []int64 {
+func (c *counter) ownHits() []int64 {
 	if c.overflow {
 		return c.totals()
 	}
@@ -170,8 +172,8 @@ func (c *cell) ownHits() []int64 {
 }
 
 // ownCount is how much is in use by such hits, if each of so many checkers keeps to its share of
-// the rate. The lock is held, the cell settled and rotated.
-func (c *cell) ownCount(t *terms, checkers, at int64) float64 {
+// the rate. The lock is held, the counter current.
+func (c *counter) ownCount(t *limits, checkers, at int64) float64 {
 	d := c.drained()
 	if d == nil {
 		return c.limiter.shape.Count(c.ownHits(), at)
@@ -181,8 +183,8 @@ func (c *cell) ownCount(t *terms, checkers, at int64) float64 {
 
 // shareIn is how long until a hit fits this checker's share of a token bucket, while it keeps to
 // that; false if that is never, or if as much is owed already as the share can hold. A leaky
-// bucket's turns are far enough apart for all. The lock is held, the cell settled and rotated.
-func (c *cell) shareIn(t *terms, cost, at int64) (time.Duration, bool) {
+// bucket's turns are far enough apart for all. The lock is held, the counter current.
+func (c *counter) shareIn(t *limits, cost, at int64) (time.Duration, bool) {
 	l, d := c.limiter, c.drained()
 	if l.shape.Kind != window.Token || c.freshness(t) != LocalShare {
 		return 0, true
@@ -204,9 +206,9 @@ func times(counts []int64, factor int64) []int64 {
 	return scaled
 }
 
-// took notes when an own hit came, and when it has drained in the queue of a leaky bucket. The cell
-// has been charged for it, and its lock is held; its turn is after so long.
-func (c *cell) took(t *terms, at, cost int64, wait time.Duration) {
+// took notes when an own hit came, and when it has drained in the queue of a leaky bucket. The
+// counter has been charged for it, and its lock is held; its turn is after so long.
+func (c *counter) took(t *limits, at, cost int64, wait time.Duration) {
 	c.date(t, at, cost)
 	d := c.drained()
 	if d == nil || t.drain.Shape.Kind != window.Leaky {
@@ -222,7 +224,7 @@ func (c *cell) took(t *terms, at, cost int64, wait time.Duration) {
 const madeUp = 4
 
 // hearOthers takes in hits of others. The lock is held.
-func (c *cell) hearOthers(at, news int64) {
+func (c *counter) hearOthers(at, news int64) {
 	if d := c.drained(); d != nil && c.limiter.shape.Kind == window.Leaky {
 		d.others.Observe(at, news)
 	}
@@ -230,7 +232,7 @@ func (c *cell) hearOthers(at, news int64) {
 
 // gap is how long after a hit the next one of this checker has its turn, in ns: the time that it
 // takes to drain, and that of the hits that others probably let pass meanwhile. The lock is held.
-func (c *cell) gap(t *terms, cost int64) int64 {
+func (c *counter) gap(t *limits, cost int64) int64 {
 	spacing := c.spacing(t, cost)
 	if c.freshness(t) == LocalShare || !c.limiter.isShared() {
 		return spacing
@@ -240,7 +242,7 @@ func (c *cell) gap(t *terms, cost int64) int64 {
 
 // spacing is how long a hit takes to drain, in ns; on its own, a checker spares time for others.
 // The lock is held.
-func (c *cell) spacing(t *terms, cost int64) int64 {
+func (c *counter) spacing(t *limits, cost int64) int64 {
 	l := c.limiter
 	spacing := float64(cost) / float64(t.limit) * float64(l.shape.Length)
 	if c.freshness(t) == LocalShare {
@@ -251,7 +253,7 @@ func (c *cell) spacing(t *terms, cost int64) int64 {
 
 // advance brings the level forward when so many new buckets come: the counts of those that leave go
 // into it. The lock is held.
-func (c *cell) advance(by int64) {
+func (c *counter) advance(by int64) {
 	d := c.drained()
 	if d == nil {
 		return
@@ -269,7 +271,7 @@ func (c *cell) advance(by int64) {
 }
 
 // settleLevel brings the level forward to the end of a bucket. The lock is held.
-func (c *cell) settleLevel(t *terms, bucket int64) {
+func (c *counter) settleLevel(t *limits, bucket int64) {
 	d, totals := c.drained(), c.net()
 	late := d.level
 	late.Parts += d.slack
@@ -279,8 +281,8 @@ func (c *cell) settleLevel(t *terms, bucket int64) {
 
 // bringTurnForward lets the next hit in the queue of a leaky bucket have its turn by when
 // everything has drained: own hits may have been settled at less than they were charged. The lock
-// is held, the cell settled and rotated.
-func (c *cell) bringTurnForward(t *terms, at int64) {
+// is held, the counter current.
+func (c *counter) bringTurnForward(t *limits, at int64) {
 	d := c.drained()
 	if d == nil || c.freshness(t) == LocalShare { // where turns are farther apart than that
 		return
@@ -288,9 +290,9 @@ func (c *cell) bringTurnForward(t *terms, at int64) {
 	d.turn = min(d.turn, at+int64(t.drain.Reset(d.level, c.net(), at)))
 }
 
-// hearLevel takes in a settled level and the totals after it. The lock is held and the cell settled
-// and rotated.
-func (c *cell) hearLevel(w word) {
+// hearLevel takes in a settled level and the totals after it. The lock is held and the counter
+// current.
+func (c *counter) hearLevel(w update) {
 	d, l := c.drained(), w.admitted.level
 	if d == nil || l.Parts < 0 {
 		return
@@ -304,7 +306,7 @@ func (c *cell) hearLevel(w word) {
 	}
 	if l.Bucket < d.level.Bucket {
 		// Bring it forward by what the message says. That may not be all, or it may be too much:
-		// what the cell has may be net of refunds.
+		// what the counter has may be net of refunds.
 		if c.is(informed) && c.hidesRefunds(w) {
 			return
 		}
@@ -327,7 +329,7 @@ func (c *cell) hearLevel(w word) {
 
 // holdLevel keeps the level before the newest bucket: what is of later ones, by a clock that was
 // ahead, has not drained yet. The lock is held.
-func (c *cell) holdLevel() {
+func (c *counter) holdLevel() {
 	if d := c.drained(); d != nil {
 		d.level.Bucket = min(d.level.Bucket, c.newest-1)
 		d.own.Bucket = min(d.own.Bucket, c.newest-1)
@@ -335,7 +337,7 @@ func (c *cell) holdLevel() {
 }
 
 // settle brings a level forward by a message's totals, less its refunds.
-func (w word) settle(d window.Drain, l window.Level, bucket int64) window.Level {
+func (w update) settle(d window.Drain, l window.Level, bucket int64) window.Level {
 	for next := l.Bucket + 1; next <= bucket; next++ {
 		l = d.Settle(l, []int64{max(w.admitted.at(next)-w.refunded.at(next), 0)}, next, next)
 	}

@@ -173,7 +173,8 @@ func TestLocalTokenBucketIsTheArithmetic(t *testing.T) {
 	t.Run("settled", rapid.MakeCheck(func(t *rapid.T) { property(t, true, 100*ms) }))
 }
 
-// levelMessage brings the level and total of key k, in an alarm, or in the answer to the last report.
+// levelMessage brings the level and total of key k, in an alarm, or in the answer to the last
+// report.
 func (f *fleet) levelMessage(now int64, l *Limiter, inAlarm bool, age int64, parts uint64, total uint64) {
 	f.t.Helper()
 	if !inAlarm {
@@ -187,7 +188,8 @@ func (f *fleet) levelMessage(now int64, l *Limiter, inAlarm bool, age int64, par
 	f.receive(now, events.KindAlarm, a)
 }
 
-// TestSettledLevelsOfMessages: the settled level of a message replaces the cell's, unless it is older.
+// TestSettledLevelsOfMessages: the settled level of a message replaces the counter's, unless it is
+// older.
 func TestSettledLevelsOfMessages(t *testing.T) {
 	for _, tt := range []struct {
 		why   string
@@ -230,7 +232,8 @@ func TestLevelOfALostGeneration(t *testing.T) {
 	wantLeft(t, l, now, 99, "with 1 hit since")
 }
 
-// TestLevelsAreRemembered: a cell is not empty before its level has drained, and a new one goes on with the level.
+// TestLevelsAreRemembered: a counter is not empty before its level has drained, and a new one goes
+// on with the level.
 func TestLevelsAreRemembered(t *testing.T) {
 	c, l := checkerAndLimiter(t, Options{}, draining("r", rules.TokenBucket, 10, 1000, time.Second, 10))
 	atTime(noon, l).Check("k", 1000)
@@ -256,7 +259,8 @@ func TestLevelsAreRemembered(t *testing.T) {
 	expect(t, l.holds([]byte("k")) == nil, "the cell stays when all has drained")
 }
 
-// TestLocalShareOfWhatDrains: out of touch with the fleet, each checker keeps to its share of the rate and of the room.
+// TestLocalShareOfWhatDrains: out of touch with the fleet, each checker keeps to its share of the
+// rate and of the room.
 func TestLocalShareOfWhatDrains(t *testing.T) {
 	for _, tt := range []struct {
 		rule rules.Rule

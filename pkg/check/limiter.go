@@ -14,32 +14,33 @@ import (
 // Limiter decides by one rule. Its methods are safe for concurrent use and do not wait. For all
 // that Check does not do, pass it to [Checker.Do] or [Checker.Wait].
 type Limiter struct {
-	// What a check without the lock reads stands together, and apart from what is written meanwhile.
+	// What a check without the lock reads stands together, and apart from what is written
+	// meanwhile.
 	checker *Checker
-	terms   atomic.Pointer[terms] // what it decides by at present
-	salt    uint64                // sets this limiter's keys apart in the map of cells
-	strict  *strict               // nil unless it spends only permits
-	after   time.Duration         // how long after its end a bucket still counts
-	hashes  bool                  // keys are hashed
+	terms   atomic.Pointer[limits] // what it decides by at present
+	salt    uint64                 // sets this limiter's keys apart in the map of counters
+	strict  *strict                // nil unless it spends only permits
+	after   time.Duration          // how long after its end a bucket still counts
+	hashes  bool                   // keys are hashed
 	shape   window.Shape
 
 	ruleID     ruleID // of its rule, whatever else that says
 	name       string // the same
-	id         uint64 // grows from limiter to limiter: the order in which cells are locked
+	id         uint64 // grows from limiter to limiter: the order in which counters are locked
 	live       int    // buckets that a window can touch, and of what drains some more
 	fullRounds int64  // see forecast.FullIntervals
 
 	cells   atomic.Int64 // live ones
 	retired atomic.Bool  // its rule is not in force
-	away    atomic.Bool  // it has been let go, see former.go
+	away    atomic.Bool  // it has been let go, see retired.go
 	refunds atomic.Bool  // there may be refunds to ask for
 	settles atomic.Bool  // a receipt of its hits may have been made here
-	// The numbers of the installs at which it was last in force, and its cells had last to be
+	// The numbers of the installs at which it was last in force, and its counters had last to be
 	// adjusted.
 	installed, changed uint64
 
-	counters  [stripes]counters
-	overflow  atomic.Int64 // hits admitted without a cell
+	tallies   [stripes]tally
+	overflow  atomic.Int64 // hits admitted without a counter
 	cancelled atomic.Int64 // hits of reservations that were given back
 	queues    queues
 	late      atomic.Int64 // hits that left every window pending, to be reported so
@@ -48,7 +49,7 @@ type Limiter struct {
 
 	falseDenials atomic.Int64 // decisions, see forecast.FalseDenials
 
-	owed owed
+	owed reportState
 }
 
 func newLimiter(c *Checker, id uint64, r *rules.Rule) *Limiter {
@@ -75,13 +76,13 @@ func (l *Limiter) Check(key string, cost int64) (d Decision) {
 
 // isPlain says whether a hit is decided by nothing but a limit, and about the key as it is: by
 // checkAt then. It is what checkBy would find, one call earlier.
-func (l *Limiter) isPlain(t *terms, key string) bool {
+func (l *Limiter) isPlain(t *limits, key string) bool {
 	return t.plain && len(key) <= identity.MaxKey
 }
 
-// checkBy decides under these terms, about a key as the caller has it, and writes its decision to
+// checkBy decides under these limits, about a key as the caller has it, and writes its decision to
 // d, which is zero.
-func (l *Limiter) checkBy(d *Decision, t *terms, now int64, key string, cost int64) {
+func (l *Limiter) checkBy(d *Decision, t *limits, now int64, key string, cost int64) {
 	if t.blocks != nil && l.checkBlocked(d, t, now, key, cost) {
 		return
 	}
@@ -95,11 +96,11 @@ func (l *Limiter) checkBy(d *Decision, t *terms, now int64, key string, cost int
 	}
 }
 
-// checkAt decides under these terms, about a key as cells have it, and writes its decision to d,
-// which is zero.
-func (l *Limiter) checkAt(d *Decision, t *terms, now int64, key string, cost int64) {
+// checkAt decides under these limits, about a key as counters have it, and writes its decision to
+// d, which is zero.
+func (l *Limiter) checkAt(d *Decision, t *limits, now int64, key string, cost int64) {
 	f := Freshness(l.checker.freshness.Load())
-	c := l.checker.cells.load(l, key)
+	c := l.checker.table.load(l, key)
 	if c != nil && cost <= 1 && l.inTouch(f) && c.checkUnlocked(d, t, now, f) {
 		return
 	}
@@ -110,8 +111,9 @@ func (l *Limiter) checkAt(d *Decision, t *terms, now int64, key string, cost int
 // else decides than what they were reckoned from. Permits hold on all of them.
 func (l *Limiter) inTouch(f Freshness) bool { return f < LocalShare || l.strict != nil }
 
-// checkUnlocked decides for a hit of cost 1 by the cell's allowance or block; false if it cannot.
-func (c *cell) checkUnlocked(d *Decision, t *terms, now int64, f Freshness) bool {
+// checkUnlocked decides for a hit of cost 1 by the counter's allowance or block; false if it
+// cannot.
+func (c *counter) checkUnlocked(d *Decision, t *limits, now int64, f Freshness) bool {
 	l := c.limiter
 	v, left, until := c.take(t.stamp, now)
 	switch v {
@@ -121,7 +123,7 @@ func (c *cell) checkUnlocked(d *Decision, t *terms, now int64, f Freshness) bool
 		d.Reset = l.resetAfter(t, time.Duration(until-now))
 	case denied, refused:
 		c.touch(now)
-		l.counters[c.stripe].denied.Add(1)
+		l.tallies[c.stripe].denied.Add(1)
 		if v == denied {
 			l.noteDenied(c.key(), 1)
 		}
@@ -138,9 +140,9 @@ func (c *cell) checkUnlocked(d *Decision, t *terms, now int64, f Freshness) bool
 	return true
 }
 
-// checkLocked decides with the cell's lock, and leaves an allowance or a block for the next checks.
-// c is the key's cell if it has been found.
-func (l *Limiter) checkLocked(d *Decision, t *terms, c *cell, now int64, key string, cost int64) {
+// checkLocked decides with the counter's lock, and leaves an allowance or a block for the next
+// checks. c is the key's counter if it has been found.
+func (l *Limiter) checkLocked(d *Decision, t *limits, c *counter, now int64, key string, cost int64) {
 	for ; ; c = nil {
 		if c == nil {
 			c = l.find(now, key)
@@ -161,15 +163,15 @@ func (l *Limiter) checkLocked(d *Decision, t *terms, c *cell, now int64, key str
 }
 
 // decide decides for a hit. The lock is held.
-func (c *cell) decide(d *Decision, t *terms, now, cost int64) {
+func (c *counter) decide(d *Decision, t *limits, now, cost int64) {
 	q := ruleDecision{limiter: c.limiter, terms: t, cell: c, cost: cost}
 	q.decide(d, now)
 	q.conclude(q.passes, false, now)
 }
 
-// refuse makes the decision for a hit that does not fit. The lock is held and the cell settled and
-// rotated.
-func (c *cell) refuse(d *Decision, t *terms, now, at, cost, room int64) {
+// refuse makes the decision for a hit that does not fit. The lock is held and the counter current
+//.
+func (c *counter) refuse(d *Decision, t *limits, now, at, cost, room int64) {
 	if p := c.permits(); p != nil {
 		c.refusePermits(d, t, p, now, at, cost, room)
 		return
@@ -178,7 +180,7 @@ func (c *cell) refuse(d *Decision, t *terms, now, at, cost, room int64) {
 }
 
 // refuseByCounts is refuse, whatever permits there are.
-func (c *cell) refuseByCounts(d *Decision, t *terms, now, at, cost, room int64) {
+func (c *counter) refuseByCounts(d *Decision, t *limits, now, at, cost, room int64) {
 	c.limiter.fill(d, t, room)
 	d.Reset = c.limiter.reset(t, now)
 	d.deny(t.rule)
@@ -189,7 +191,7 @@ func (c *cell) refuseByCounts(d *Decision, t *terms, now, at, cost, room int64) 
 }
 
 // allow makes the decision for a hit that has been charged to a bucket which ends after so long.
-func (l *Limiter) allow(d *Decision, t *terms, end time.Duration, left int64) {
+func (l *Limiter) allow(d *Decision, t *limits, end time.Duration, left int64) {
 	l.fill(d, t, left)
 	d.Allowed = true
 	d.Reset = l.resetAfter(t, end)
@@ -197,21 +199,21 @@ func (l *Limiter) allow(d *Decision, t *terms, end time.Duration, left int64) {
 
 // checkOverflow decides for a key for which there is no room: the live map is full of keys that may
 // not be forgotten. Hits that pass are counted as overflow, and against no key.
-func (l *Limiter) checkOverflow(d *Decision, t *terms, now int64, key string, cost int64) {
+func (l *Limiter) checkOverflow(d *Decision, t *limits, now int64, key string, cost int64) {
 	l.peekOverflow(d, t, now, key, cost)
 	if !d.Allowed {
-		l.counters[0].denied.Add(1)
+		l.tallies[0].denied.Add(1)
 		l.noteDenied(key, 1)
 		return
 	}
-	l.counters[0].admit(1, cost)
+	l.tallies[0].admit(1, cost)
 	l.overflow.Add(cost)
 	l.stray()
 }
 
 // peekOverflow is that decision without the charge: what is remembered of the key counts against
 // it, otherwise the rule's OnOutage decides.
-func (l *Limiter) peekOverflow(d *Decision, t *terms, now int64, key string, cost int64) {
+func (l *Limiter) peekOverflow(d *Decision, t *limits, now int64, key string, cost int64) {
 	if old := l.recall(key); old != nil && l.strict == nil {
 		c := newCell(l, key, now)
 		c.learn(old)
@@ -235,11 +237,11 @@ func (l *Limiter) peekOverflow(d *Decision, t *terms, now int64, key string, cos
 
 // fill writes what every decision of this rule says. Field by field: a copy of a whole Decision
 // waits for the stores of its parts, and on the common path that took half of the time.
-func (l *Limiter) fill(d *Decision, t *terms, left int64) {
+func (l *Limiter) fill(d *Decision, t *limits, left int64) {
 	l.fillAt(d, t, left, l.freshness(t))
 }
 
-func (l *Limiter) fillAt(d *Decision, t *terms, left int64, f Freshness) {
+func (l *Limiter) fillAt(d *Decision, t *limits, left int64, f Freshness) {
 	d.Freshness = f
 	d.Rule = t.name
 	d.Limit = t.says
@@ -248,27 +250,27 @@ func (l *Limiter) fillAt(d *Decision, t *terms, left int64, f Freshness) {
 
 // reset returns how long after now the bucket of now has left every window, or a full one that
 // drains is empty.
-func (l *Limiter) reset(t *terms, now int64) time.Duration {
+func (l *Limiter) reset(t *limits, now int64) time.Duration {
 	return l.resetAfter(t, time.Duration(l.shape.End(l.shape.Bucket(now))-now))
 }
 
 // resetAfter is reset, when the bucket ends after so long.
-func (l *Limiter) resetAfter(t *terms, end time.Duration) time.Duration {
+func (l *Limiter) resetAfter(t *limits, end time.Duration) time.Duration {
 	if t.fill > 0 {
 		return t.fill
 	}
 	return end + l.after
 }
 
-// counters are one stripe of a limiter's counts.
-type counters struct {
+// tally are one stripe of a limiter's counts.
+type tally struct {
 	allowed, denied atomic.Int64 // decisions
 	// Hits charged beyond one for each decision that allowed, which most cost.
 	further atomic.Int64
 	_       [40]byte // keep the next stripe on another cache line
 }
 
-func (c *counters) admit(decisions, hits int64) {
+func (c *tally) admit(decisions, hits int64) {
 	if decisions == 0 {
 		return
 	}
@@ -281,6 +283,6 @@ func (c *counters) admit(decisions, hits int64) {
 // addLate notes pending hits that have left every window: they are reported as late, by rule.
 func (l *Limiter) addLate(hits int64) {
 	if l.late.Add(hits) == hits { // or else it has been seen
-		l.checker.behind.lates.add(l)
+		l.checker.reporter.lates.add(l)
 	}
 }

@@ -92,7 +92,7 @@ func (w *caller) enter(at waitingLine) bool {
 	if l.Rule().Algorithm == rules.LeakyBucket { // who has a place in the queue waits
 		most = l.checker.o.MaxWaiting
 	}
-	waiting, q := &l.checker.behind.leases.waiting, &l.queues
+	waiting, q := &l.checker.reporter.leases.waiting, &l.queues
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	in := q.byKey[at.lineID]
@@ -134,7 +134,7 @@ func (w *caller) leave() {
 	if w.turn == nil {
 		return
 	}
-	w.limiter.checker.behind.leases.waiting.Add(-1)
+	w.limiter.checker.reporter.leases.waiting.Add(-1)
 	q := &w.limiter.queues
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -179,7 +179,7 @@ var errLate = errors.New("check: the turn has not come in time")
 
 // denyUnasked counts a denial of a hit that others were before.
 func (l *Limiter) denyUnasked(key string) {
-	l.counters[0].denied.Add(1)
+	l.tallies[0].denied.Add(1)
 	l.noteDenied(string(l.checker.appendText(nil, key)), 1)
 }
 

@@ -10,8 +10,8 @@ import (
 	"github.com/offpath-io/offpath/pkg/rules"
 )
 
-// TestFlood walks through new keys, far more than there is room for, while blocked keys keep sending: memory
-// stays within its bound, and none of them gets through.
+// TestFlood walks through new keys, far more than there is room for, while blocked keys keep
+// sending: memory stays within its bound, and none of them gets through.
 func TestFlood(t *testing.T) {
 	keys, bound := 2_000_000, 50_000
 	if testing.Short() {
@@ -112,8 +112,8 @@ func TestMemoryPerKey(t *testing.T) {
 	}
 }
 
-// TestNoRoomForKeys: then on_outage decides, shadow rules still deny nothing, and keys that have their cell
-// are decided as ever.
+// TestNoRoomForKeys: then on_outage decides, shadow rules still deny nothing, and keys that have
+// their counter are decided as ever.
 func TestNoRoomForKeys(t *testing.T) {
 	open, closed := rule("open", 3, time.Minute, 1), rule("closed", 3, time.Minute, 1)
 	closed.OnOutage = rules.Closed
@@ -158,8 +158,8 @@ rules:
 	expect(t, s.Overflow == 1+1+6 && s.Charged == s.Overflow+1, "%+v", s)
 }
 
-// TestIdleKeysAreRemembered: a key that had to make room still counts, for a peek and an explanation too,
-// which do not bring it back.
+// TestIdleKeysAreRemembered: a key that had to make room still counts, for a peek and an
+// explanation too, which do not bring it back.
 func TestIdleKeysAreRemembered(t *testing.T) {
 	link := new(echo)
 	c := newChecker(t, Options{Link: link, MaxLiveKeys: 8, MaxIdleKeys: 1000}, rule("r", 10, time.Hour, 1))
@@ -177,12 +177,12 @@ func TestIdleKeysAreRemembered(t *testing.T) {
 	expect(t, !d.Allowed && d.Remaining == 3, "a peek: %+v, want 10-7 left", d)
 	_, all := atTime(now, c).tryExplain(user("k"), 1)
 	expect(t, all[0].Count == 7, "%+v", all[0])
-	require(t, c.cells.load(l, "k") == nil, "the key is live, or live again")
+	require(t, c.table.load(l, "k") == nil, "the key is live, or live again")
 	d = atTime(now, l).Check("k", 1)
 	expect(t, d.Allowed && d.Remaining == 2, "after its return: %+v, want 10-7-1 left", d)
 }
 
-// TestAlarmsCountWithoutRoom for a cell.
+// TestAlarmsCountWithoutRoom for a counter.
 func TestAlarmsCountWithoutRoom(t *testing.T) {
 	f, l := fleetAndLimiter(t, Options{MaxLiveKeys: 2}, rule("r", 100, time.Minute, 1))
 	openIdle(t, f.Checker, 10)
@@ -196,8 +196,8 @@ func TestAlarmsCountWithoutRoom(t *testing.T) {
 	expect(t, !d.Allowed && d.RetryAfter == Never, "a cost above the limit: %+v", d)
 }
 
-func (m *cells) count() (n int) {
-	m.each(func(*cell) { n++ })
+func (m *counterTable) count() (n int) {
+	m.each(func(*counter) { n++ })
 	return n
 }
 

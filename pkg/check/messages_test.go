@@ -64,7 +64,8 @@ func hasher(t testing.TB, secret string) *identity.Hasher {
 	return h
 }
 
-// TestKeysAreHashed: with a secret no message holds a key, in whichever way it was checked, and yet it is one key.
+// TestKeysAreHashed: with a secret no message holds a key, in whichever way it was checked, and yet
+// it is one key.
 func TestKeysAreHashed(t *testing.T) {
 	h := hasher(t, keySecret)
 	all := rule("all", 1000, time.Minute, 1)
@@ -88,7 +89,8 @@ func TestKeysAreHashed(t *testing.T) {
 	expect(t, got[h.Hash("kristie")] == 3 && got[""] == 1, "reported %v", got)
 }
 
-// TestLongKeysAreOne: a key beyond the bound is the same by rule and key as by attributes, hashed or not.
+// TestLongKeysAreOne: a key beyond the bound is the same by rule and key as by attributes, hashed
+// or not.
 func TestLongKeysAreOne(t *testing.T) {
 	for _, h := range []*identity.Hasher{nil, hasher(t, keySecret)} {
 		c, l := checkerAndLimiter(t, Options{KeyHash: h}, rule("r", 10, time.Minute, 1))

@@ -2,7 +2,7 @@ package check
 
 import "github.com/offpath-io/offpath/pkg/identity"
 
-// noteDenied tells who wants to know that so many decisions about a key, as cells have it, were
+// noteDenied tells who wants to know that so many decisions about a key, as counters have it, were
 // denials.
 func (l *Limiter) noteDenied(key string, decisions int64) {
 	if f := l.checker.o.OnDenied; f != nil {

@@ -64,7 +64,8 @@ func TestFreshnessFallsInSteps(t *testing.T) {
 	}
 }
 
-// TestLocalShareOfAWindow is a share of what was left when the silence began; own hits leave the window.
+// TestLocalShareOfAWindow is a share of what was left when the silence began; own hits leave the
+// window.
 func TestLocalShareOfAWindow(t *testing.T) {
 	f := newFleet(t, Options{HelloEvery: time.Second, ShareAfter: 5 * time.Second, Tuning: tuning{NoForecast: true}}, rule("r", 100, 10*time.Second, 1))
 	f.welcomeOf(noon, 4)
@@ -100,8 +101,8 @@ func TestLocalSharesAddUp(t *testing.T) {
 	equal(t, sum, 120, "passed by all checkers")
 }
 
-// TestLocalShareBelowOne: a limit of 3 is about 3 in a fleet of 8, over many keys, and no checker admits more
-// than one hit of a key.
+// TestLocalShareBelowOne: a limit of 3 is about 3 in a fleet of 8, over many keys, and no checker
+// admits more than one hit of a key.
 func TestLocalShareBelowOne(t *testing.T) {
 	const keys, checkers = 2000, 8
 	sum := 0
@@ -121,8 +122,8 @@ func TestLocalShareBelowOne(t *testing.T) {
 	expect(t, mean >= 2.8 && mean <= 3.2, "of a limit of 3 %.2f pass", mean)
 }
 
-// TestNeverHeard: a checker that has heard nothing goes by its own hits, or by its share if it expects others;
-// and never into an outage.
+// TestNeverHeard: a checker that has heard nothing goes by its own hits, or by its share if it
+// expects others; and never into an outage.
 func TestNeverHeard(t *testing.T) {
 	for _, test := range []struct {
 		expect    int
@@ -139,8 +140,8 @@ func TestNeverHeard(t *testing.T) {
 	}
 }
 
-// TestSilenceEndsAllowances: what a check left before the silence does not hold when something else decides. A
-// report without an answer keeps the flush from withdrawing it.
+// TestSilenceEndsAllowances: what a check left before the silence does not hold when something else
+// decides. A report without an answer keeps the flush from withdrawing it.
 func TestSilenceEndsAllowances(t *testing.T) {
 	for _, o := range []Options{{}, {Tuning: tuning{NoForecast: true}}} {
 		for _, limit := range []int64{40, 1000} {
@@ -227,7 +228,8 @@ func TestShareHoldsForManyKeys(t *testing.T) {
 	}
 }
 
-// TestOutageGoesByOnOutage, for a key that was used up too; nobody knows what is beyond the limit then.
+// TestOutageGoesByOnOutage, for a key that was used up too; nobody knows what is beyond the limit
+// then.
 func TestOutageGoesByOnOutage(t *testing.T) {
 	r := rule("r", 40, time.Hour, 1)
 	r.OnOutage = rules.Open

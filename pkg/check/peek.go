@@ -30,7 +30,7 @@ func (c *Checker) peek(
 	return d
 }
 
-// askViews asks all of views of their cells.
+// askViews asks all of views of their counters.
 func (a *evaluation) askViews(now int64) Decision {
 	for i := range a.decisions {
 		if q := &a.decisions[i]; !q.barred && q.limiter.hasRoomFor(a.key(i)) {
@@ -53,10 +53,10 @@ func (a *evaluation) viewAt(i int) *view {
 	return a.views[i]
 }
 
-// hasRoomFor says whether a key has a cell, or could get one.
+// hasRoomFor says whether a key has a counter, or could get one.
 func (l *Limiter) hasRoomFor(key string) bool {
 	k := l.checker
-	return k.cells.load(l, key) != nil || k.liveKeys.Load() < int64(k.o.MaxLiveKeys)
+	return k.table.load(l, key) != nil || k.liveKeys.Load() < int64(k.o.MaxLiveKeys)
 }
 
 // record charges whatever is asked, whether or not there is room.
@@ -68,7 +68,7 @@ func (a *evaluation) record(now int64) {
 		q := &a.decisions[i]
 		q.noteCost()
 		if q.cell == nil { // no room for the key
-			q.limiter.counters[0].further.Add(q.cost)
+			q.limiter.tallies[0].further.Add(q.cost)
 			q.limiter.overflow.Add(q.cost)
 			q.limiter.stray()
 			continue

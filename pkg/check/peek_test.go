@@ -11,7 +11,8 @@ import (
 	"github.com/offpath-io/offpath/pkg/identity"
 )
 
-// op is one event of a random schedule: a request, or something that reaches the checker from the aggregator.
+// op is one event of a random schedule: a request, or something that reaches the checker from the
+// aggregator.
 type op struct {
 	after int64
 	kind  int // 0: a step, 1: answers come, 2: an alarm comes, else a request
@@ -83,7 +84,8 @@ rules:
   - {name: small, key: [user], limit: 40/second, match: {class: analytics}, overrides: [{match: {user: a}, limit: 2x}]}
 `
 
-// TestPeekChangesNothing: random schedules with peeks and without lead to the same decisions and reports.
+// TestPeekChangesNothing: random schedules with peeks and without lead to the same decisions and
+// reports.
 func TestPeekChangesNothing(t *testing.T) {
 	var peeks, denied int
 	rapid.Check(t, func(r *rapid.T) {
@@ -114,8 +116,9 @@ func TestPeekChangesNothing(t *testing.T) {
 	expect(t, peeks != 0 && denied != 0, "not enough happened: %d peeks, %d denied", peeks, denied)
 }
 
-// TestPeekForetellsAndAllAreCharged: a peek foretells a check in the same moment, but for what is charged then; and what
-// passes is charged to every rule, each at its own cost, beside what a rule with `count: all` denied.
+// TestPeekForetellsAndAllAreCharged: a peek foretells a check in the same moment, but for what is
+// charged then; and what passes is charged to every rule, each at its own cost, beside what a rule
+// with `count: all` denied.
 func TestPeekForetellsAndAllAreCharged(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		s := newStage(t, Options{}, everything)
@@ -146,7 +149,8 @@ func TestPeekForetellsAndAllAreCharged(t *testing.T) {
 	})
 }
 
-// TestShadowChangesNothing: random schedules with shadow rules and without lead to the same decisions and counts.
+// TestShadowChangesNothing: random schedules with shadow rules and without lead to the same
+// decisions and counts.
 func TestShadowChangesNothing(t *testing.T) {
 	const shadows = `
   - {name: s1, key: [user], limit: 30/second, shadow: true}
@@ -155,7 +159,8 @@ func TestShadowChangesNothing(t *testing.T) {
 `
 	shadowed := 0
 	rapid.Check(t, func(r *rapid.T) {
-		// All reports go by the timer, with all that there is to report: shadow rules may change when others' go.
+		// All reports go by the timer, with all that there is to report: shadow rules may change
+		// when others' go.
 		o := Options{FlushEvery: 20e6, QuietFor: 1, Tuning: tuning{FlushFloor: 20e6}}
 		bare, dark := newStage(t, o, everything), newStage(t, o, everything+shadows)
 		bare.soon, dark.soon = true, true
@@ -178,7 +183,8 @@ func TestShadowChangesNothing(t *testing.T) {
 	expect(t, shadowed != 0, "not enough happened")
 }
 
-// TestClassesStayWithinTheirShares of the limit, by what is known, and by what is expected of others.
+// TestClassesStayWithinTheirShares of the limit, by what is known, and by what is expected of
+// others.
 func TestClassesStayWithinTheirShares(t *testing.T) {
 	const text = `
 rules:
@@ -209,7 +215,8 @@ rules:
 	expect(t, len(passed) >= 3 && foreseen != 0, "not enough happened: %v, %d", passed, foreseen)
 }
 
-// known returns how many hits a limiter knows of in a key's window, and used how many it expects with others'.
+// known returns how many hits a limiter knows of in a key's window, and used how many it expects
+// with others'.
 func (s *stage) known(rule, key string, at int64) (known, used float64) {
 	l, _ := s.Limiter(rule)
 	c := new(view).of(l, key, at)
@@ -227,7 +234,7 @@ type rulePart struct {
 
 func (s *stage) parts(at int64, o op) (all []rulePart) {
 	a := new(evaluation)
-	a.match(s.program.Load(), o.attrs, at, o.cost, peeking)
+	a.match(s.ruleset.Load(), o.attrs, at, o.cost, peeking)
 	a.lookForRoom(o.attrs, at)
 	a.askViews(at)
 	for i := range a.decisions {

@@ -37,7 +37,8 @@ func TestStrictWithoutAFleet(t *testing.T) {
 	equal(t, passes(l, noon, 20), 10, "hits that a local limiter lets pass, since it knows everything")
 }
 
-// TestPermitsEndWithTheirBucket, less the clock's error, which here is the margin alone. What is left is given back.
+// TestPermitsEndWithTheirBucket, less the clock's error, which here is the margin alone. What is
+// left is given back.
 func TestPermitsEndWithTheirBucket(t *testing.T) {
 	f, l := strictFleet(t, 10, time.Second)
 	f.firstGrant(l, 8, 0)
@@ -65,12 +66,13 @@ func TestIdlePermitsAreGivenBack(t *testing.T) {
 	expect(t, n == before+1, "%d requests, want one", n-before)
 }
 
-// TestGrantOfAnOlderGeneration: a store that has lost its data since does not know of these permits.
+// TestGrantOfAnOlderGeneration: a store that has lost its data since does not know of these
+// permits.
 func TestGrantOfAnOlderGeneration(t *testing.T) {
 	f, l := strictFleet(t, 10, time.Second)
 	atTime(noon, l).Check("k", 1)
 	atTime(noon+ms, f).Step()
-	f.behind.shards[0].generation = 2
+	f.reporter.shards[0].generation = 2
 	f.grants(noon+2*ms, 0, 3, 3, 0) // of generation 1
 	f.pass(l, 3, 3, 0)
 }
@@ -106,9 +108,9 @@ func TestStopGivesPermitsBack(t *testing.T) {
 		l := limiter(t, f.Checker, "r")
 		granted, returned, answered := map[string]uint64{}, map[string]uint64{}, 0
 		answer := func() { // by what is wanted
-			f.behind.mu.Lock() // which Run sends under
+			f.reporter.mu.Lock() // which Run sends under
 			requests := f.tape.leases[answered:]
-			f.behind.mu.Unlock()
+			f.reporter.mu.Unlock()
 			for _, m := range requests {
 				answered++
 				text, values := m.Keys.KeyText, m.Keys.Value

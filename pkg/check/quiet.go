@@ -24,9 +24,9 @@ func (l *Limiter) patience() int64 {
 	return int64(min(l.shape.Length/quietPart, o.QuietFor) - 2*o.FlushEvery)
 }
 
-// mayWait lets a cell's hits wait if its key is quiet. The cell's lock is held, it is settled,
-// rotated, and just off its queue.
-func (b *behind) mayWait(c *cell, fleet int64) bool {
+// mayWait lets a counter's hits wait if its key is quiet. The counter's lock is held, it is
+// withdrawn, rotated, and just off its queue.
+func (b *reporter) mayWait(c *counter, fleet int64) bool {
 	l := c.limiter
 	patience, t := l.patience(), l.terms.Load()
 	if c.is(waited) || !c.is(informed) || c.ahead() != nil || patience < 0 ||
@@ -45,9 +45,9 @@ func (b *behind) mayWait(c *cell, fleet int64) bool {
 	return true
 }
 
-// endWaits queues the cells whose hits have waited long enough; all of them if there is no time or
-// no room to wait.
-func (b *behind) endWaits(fleet int64) {
+// endWaits queues the counters whose hits have waited long enough; all of them if there is no time
+// or no room to wait.
+func (b *reporter) endWaits(fleet int64) {
 	all := b.draining || b.crowded()
 	for due := b.waits.Due(); due != never && (all || due <= fleet); due = b.waits.Due() {
 		q := &b.waits.Peek().owed.waiting
@@ -66,9 +66,9 @@ func (b *behind) endWaits(fleet int64) {
 	}
 }
 
-// endWait ends the wait of a cell whose hits should be reported soon, or spares it one. The lock is
-// held.
-func (c *cell) endWait() {
+// endWait ends the wait of a counter whose hits should be reported soon, or spares it one. The lock
+// is held.
+func (c *counter) endWait() {
 	c.state |= waited
 	if c.is(waiting) {
 		c.state &^= waiting | queued

@@ -9,12 +9,12 @@ import (
 	"github.com/offpath-io/offpath/pkg/window"
 )
 
-// Receive takes in a message for this checker: the answer to a report or to a hello, or an alarm. It
-// counts and ignores what it cannot read. Run calls it for everything that the Link hears. It does not
-// keep payload.
+// Receive takes in a message for this checker: the answer to a report or to a hello, or an alarm.
+// It counts and ignores what it cannot read. Run calls it for everything that the Link hears. It
+// does not keep payload.
 func (c *Checker) Receive(kind events.Kind, payload []byte) {
 	now := c.ownTime()
-	b := &c.behind
+	b := &c.reporter
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.now = max(b.now, now)
@@ -24,7 +24,7 @@ func (c *Checker) Receive(kind events.Kind, payload []byte) {
 	}
 }
 
-func (b *behind) receive(now int64, kind events.Kind, payload []byte) error {
+func (b *reporter) receive(now int64, kind events.Kind, payload []byte) error {
 	switch kind {
 	case events.KindRefresh:
 		m, err := events.DecodeRefresh(payload)
@@ -60,7 +60,7 @@ func (b *behind) receive(now int64, kind events.Kind, payload []byte) error {
 }
 
 // hear notes that an aggregator is there.
-func (b *behind) hear(now int64) {
+func (b *reporter) hear(now int64) {
 	b.heard = now
 	b.judgeFreshness(now)
 }
@@ -69,7 +69,7 @@ func (b *behind) hear(now int64) {
 // now. It is not known what it was, so all is sent again that may be; where any was asked before
 // there is none, and what is sent waits for its time. If something is on its way to any, it is
 // taken to be that: a shard that nobody attends to says nothing of others.
-func (b *behind) unheard(now int64) {
+func (b *reporter) unheard(now int64) {
 	for i := range b.shards {
 		if f := b.shards[i].flight; f != nil && f.toAny {
 			f.toAny = false
@@ -100,9 +100,9 @@ func (b *behind) unheard(now int64) {
 	b.checker.wakeUp()
 }
 
-// refresh takes in the answer to the report in flight. Answers to anything else are late or repeated
-// and tell nothing new.
-func (b *behind) refresh(m *events.Refresh, now int64) error {
+// refresh takes in the answer to the report in flight. Answers to anything else are late or
+// repeated and tell nothing new.
+func (b *reporter) refresh(m *events.Refresh, now int64) error {
 	if m.Epoch != b.checker.o.Epoch || int64(m.Shard) >= int64(len(b.shards)) {
 		return fmt.Errorf("refresh: for epoch %x, shard %d of %d", m.Epoch, m.Shard, len(b.shards))
 	}
@@ -129,7 +129,7 @@ func (b *behind) refresh(m *events.Refresh, now int64) error {
 	b.mergeRefresh(s, f, m, b.checker.clock.Fleet(now))
 	b.hint(f, m.Refunding)
 	b.landSettlements(f, m.Settlements > 0, m.Uncovered, b.checker.clock.Fleet(now))
-	b.land(s, f, func(o *owed, hits int64) { o.answered += hits })
+	b.land(s, f, func(o *reportState, hits int64) { o.answered += hits })
 	f.tell(TraceMerged)
 	b.stats.answered++
 	b.problem = ""
@@ -143,16 +143,18 @@ func (b *behind) refresh(m *events.Refresh, now int64) error {
 	return nil
 }
 
-// A report that is refused is given up when it has been refused so often, and for so long. Meanwhile it is sent again as often as one whose
-// answer is overdue: in a fleet that is being upgraded another aggregator may know what this one does not.
+// A report that is refused is given up when it has been refused so often, and for so long.
+// Meanwhile it is sent again as often as one whose answer is overdue: in a fleet that is being
+// upgraded another aggregator may know what this one does not.
 const (
 	mostRefusals = 3
 	refusedFor   = 10 * time.Second
 )
 
-// refused takes in that an aggregator will not count a report. The number of shards may have changed,
-// so it asks for that first; but a report that nobody takes must not keep others from being sent.
-func (b *behind) refused(s *shard, f *flight, reason string, now int64) error {
+// refused takes in that an aggregator will not count a report. The number of shards may have
+// changed, so it asks for that first; but a report that nobody takes must not keep others from
+// being sent.
+func (b *reporter) refused(s *shard, f *inFlightReport, reason string, now int64) error {
 	if f.refusals == 0 {
 		f.refused = now
 	}
@@ -170,7 +172,7 @@ func (b *behind) refused(s *shard, f *flight, reason string, now int64) error {
 	return fmt.Errorf("refresh: report refused: %s", reason)
 }
 
-func (b *behind) mergeRefresh(s *shard, f *flight, m *events.Refresh, fleet int64) {
+func (b *reporter) mergeRefresh(s *shard, f *inFlightReport, m *events.Refresh, fleet int64) {
 	current := b.follow(s, m.Generation, f.generation)
 	age, value, overflow := m.Age, m.Total, m.Overflow
 	var others [kinds]totals
@@ -195,7 +197,7 @@ func (b *behind) mergeRefresh(s *shard, f *flight, m *events.Refresh, fleet int6
 		case current && overflows: // there is nothing to hear
 			r.cell.noteOverflow(f.message.Made, fleet)
 		case current:
-			b.hearTotals(r.cell, s, word{fleet, f.message.Made, news, others[ofDenied], others[ofRefunded]})
+			b.hearTotals(r.cell, s, update{fleet, f.message.Made, news, others[ofDenied], others[ofRefunded]})
 		}
 		r.cell.mu.Unlock()
 		others = [kinds]totals{}
@@ -204,26 +206,26 @@ func (b *behind) mergeRefresh(s *shard, f *flight, m *events.Refresh, fleet int6
 
 // noteOverflow takes in that the store has no room for the key, as it answered a report that was
 // made then. If another slice of time has begun since, there may be room again. The lock is held.
-func (c *cell) noteOverflow(made, fleet int64) {
-	c.settle(fleet)
+func (c *counter) noteOverflow(made, fleet int64) {
+	c.withdraw(fleet)
 	c.rotate(fleet)
 	l := c.limiter
 	c.overflow = l.slice(l.shape.Bucket(made)) == l.slice(c.newest)
 	c.state |= informed
 }
 
-// hearTotals takes in a key's totals. The cell's lock is held, and nothing of it is in flight, or else what is has
-// just been answered.
-func (b *behind) hearTotals(c *cell, s *shard, w word) {
-	c.settle(w.fleet)
+// hearTotals takes in a key's totals. The counter's lock is held, and nothing of it is in flight,
+// or else what is has just been answered.
+func (b *reporter) hearTotals(c *counter, s *shard, w update) {
+	c.withdraw(w.fleet)
 	c.rotate(w.fleet)
 	c.enter(s)
 	b.merge(c, w)
 }
 
-// merge takes in a key's totals, for its counts and its forecast. The cell's lock is held, and it is settled
-// and rotated.
-func (b *behind) merge(c *cell, w word) {
+// merge takes in a key's totals, for its counts and its forecast. The counter's lock is held, and
+// it is current.
+func (b *reporter) merge(c *counter, w update) {
 	news := w.mergeInto(c)
 	c.overflow = c.overflow && len(w.admitted.age) == 0
 	c.hearOthers(w.fleet, news)
@@ -247,7 +249,7 @@ func (b *behind) merge(c *cell, w word) {
 // one is known: the message's totals are of a store that has since lost data. But if the message
 // answers what was sent when that later one was known already, the store itself has gone back, and
 // no aggregator remembers: then its totals count from now on. Of what answers nothing, known is 0.
-func (b *behind) follow(s *shard, generation, known uint64) bool {
+func (b *reporter) follow(s *shard, generation, known uint64) bool {
 	switch {
 	case generation == s.generation:
 		return true
@@ -260,25 +262,25 @@ func (b *behind) follow(s *shard, generation, known uint64) bool {
 	return true
 }
 
-// enterState lets the bases of the shard's cells count no longer.
-func (b *behind) enterState(s *shard) {
+// enterState lets the bases of the shard's counters count no longer.
+func (b *reporter) enterState(s *shard) {
 	b.states++
 	s.state = b.states
 }
 
-// enter brings a cell into the shard's generation: the base of an older one no longer counts. The
-// cell's lock is held, it is settled, and nothing of it is in flight, or else what is has just been
-// answered in that generation.
-func (c *cell) enter(s *shard) {
+// enter brings a counter into the shard's generation: the base of an older one no longer counts.
+// The counter's lock is held, it is withdrawn, and nothing of it is in flight, or else what is has
+// just been answered in that generation.
+func (c *counter) enter(s *shard) {
 	if c.generation != s.state {
 		c.forgetBase()
 		c.generation = s.state
 	}
 }
 
-// alarm takes in totals of keys that are near their limit. Keys that this checker has never seen are
-// remembered too, so that a caller who is over the limit elsewhere finds no open door here.
-func (b *behind) alarm(m *events.Alarm, now int64) {
+// alarm takes in totals of keys that are near their limit. Keys that this checker has never seen
+// are remembered too, so that a caller who is over the limit elsewhere finds no open door here.
+func (b *reporter) alarm(m *events.Alarm, now int64) {
 	if int64(m.Shard) >= int64(len(b.shards)) {
 		return
 	}
@@ -299,14 +301,14 @@ func (b *behind) alarm(m *events.Alarm, now int64) {
 	eachKey(m.Totals, ofAdmitted, func(rule uint32, key []byte, news totals) {
 		if l := limiters[rule]; l != nil {
 			id := asked{l, string(key)}
-			eager = l.alarm(s, key, word{fleet, m.Made, news, others[ofDenied][id], others[ofRefunded][id]}) || eager
+			eager = l.alarm(s, key, update{fleet, m.Made, news, others[ofDenied][id], others[ofRefunded][id]}) || eager
 			delete(others[ofRefunded], id)
 		}
 	})
 	eachKey(m.Totals, ofRefunded, func(rule uint32, key []byte, news totals) {
 		l := limiters[rule]
 		if _, left := others[ofRefunded][asked{l, string(key)}]; left && l != nil { // the admitted ones are in another message
-			eager = l.alarm(s, key, word{fleet: fleet, made: m.Made, refunded: news}) || eager
+			eager = l.alarm(s, key, update{fleet: fleet, made: m.Made, refunded: news}) || eager
 		}
 	})
 	if eager {
@@ -320,15 +322,16 @@ type asked struct {
 	key     string
 }
 
-// word is what an answer or an alarm says of a key.
-type word struct {
+// update is what an answer or an alarm says of a key.
+type update struct {
 	fleet, made int64 // when it came, and when the newest report that it tells of was made
 	admitted    totals
 	denied      totals // empty if it says nothing of them
 	refunded    totals // the same
 }
 
-// kindOf is of which kind a message's hits of a rule are; it may be one that this build does not know.
+// kindOf is of which kind a message's hits of a rule are; it may be one that this build does not
+// know.
 func kindOf(r *events.Rule) int { return int(r.Kind) }
 
 // eachKey calls f for each key of a table that is of hits of a kind.
@@ -355,8 +358,8 @@ type totals struct {
 	level  window.Level // of what drains, before all of them
 }
 
-// mergeInto raises a cell's totals, and returns by how much.
-func (w word) mergeInto(c *cell) (news int64) {
+// mergeInto raises a counter's totals, and returns by how much.
+func (w update) mergeInto(c *counter) (news int64) {
 	c.hearLevel(w)
 	t := w.admitted
 	for i, age := range t.age {
@@ -367,8 +370,8 @@ func (w word) mergeInto(c *cell) (news int64) {
 
 // resolve finds the limiters of a message's rules; nil for one that this checker does not have, or
 // has with another window or algorithm, which makes it another counter.
-func (b *behind) resolve(rules []*events.Rule) []*Limiter {
-	p, found := b.checker.program.Load(), make([]*Limiter, len(rules))
+func (b *reporter) resolve(rules []*events.Rule) []*Limiter {
+	p, found := b.checker.ruleset.Load(), make([]*Limiter, len(rules))
 	for i, r := range rules {
 		l := p.byName[r.Name]
 		if l == nil {
@@ -389,7 +392,7 @@ func (l *Limiter) counts(r *events.Rule) bool {
 
 // alarm takes in an alarm for one key. It returns true if this checker holds pending hits of it,
 // which the fleet should hear of soon.
-func (l *Limiter) alarm(s *shard, key []byte, w word) (eager bool) {
+func (l *Limiter) alarm(s *shard, key []byte, w update) (eager bool) {
 	c, fleet := l.holds(key), w.fleet
 	if c == nil {
 		if l.strict != nil { // counts decide nothing there
@@ -404,7 +407,7 @@ func (l *Limiter) alarm(s *shard, key []byte, w word) (eager bool) {
 	if c.is(dead) {
 		return false
 	}
-	c.settle(fleet)
+	c.withdraw(fleet)
 	c.rotate(fleet)
 	// The report in flight may or may not be in these totals. They are a floor, and as long as it
 	// is in flight the old generation's base is the only place where its hits are counted.
@@ -413,19 +416,19 @@ func (l *Limiter) alarm(s *shard, key []byte, w word) (eager bool) {
 	}
 	waits := c.is(waiting)
 	c.endWait()
-	l.checker.behind.merge(c, w)
+	l.checker.reporter.merge(c, w)
 	// A key that had a forecast before is reported in the rounds that it needs.
 	return c.hasPending() && (waits || c.ahead() == nil)
 }
 
-// holds returns the live cell of a key, or nil.
-func (l *Limiter) holds(key []byte) *cell {
-	return l.checker.cells.load(l, unsafe.String(unsafe.SliceData(key), len(key)))
+// holds returns the live counter of a key, or nil.
+func (l *Limiter) holds(key []byte) *counter {
+	return l.checker.table.load(l, unsafe.String(unsafe.SliceData(key), len(key)))
 }
 
-// noteUnknown remembers an alarm for a key without a live cell. It gets one, which is returned, if
-// it is blocked or there is plenty of room; otherwise it goes to the idle cache.
-func (l *Limiter) noteUnknown(s *shard, key string, w word) *cell {
+// noteUnknown remembers an alarm for a key without a live counter. It gets one, which is returned,
+// if it is blocked or there is plenty of room; otherwise it goes to the idle cache.
+func (l *Limiter) noteUnknown(s *shard, key string, w update) *counter {
 	fleet := w.fleet
 	c := newCell(l, key, fleet)
 	if old := l.recall(key); old != nil {
@@ -435,7 +438,7 @@ func (l *Limiter) noteUnknown(s *shard, key string, w word) *cell {
 	c.enter(s)
 	w.mergeInto(c)
 	c.hearRefunds(w)
-	if room, _ := c.room(l.terms.Load(), fleet); room < 1 || !l.checker.behind.crowded() {
+	if room, _ := c.room(l.terms.Load(), fleet); room < 1 || !l.checker.reporter.crowded() {
 		if live := l.make(fleet, key); live != nil {
 			return live
 		}

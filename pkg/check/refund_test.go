@@ -10,23 +10,24 @@ import (
 	"github.com/offpath-io/offpath/pkg/rules"
 )
 
-// TestRefundsStayWithTheirBuckets in a cell, which counts 30, 20 and 10 hits, of which 3, 2 and 11 are refunded.
+// TestRefundsStayWithTheirBuckets in a counter, which counts 30, 20 and 10 hits, of which 3, 2 and
+// 11 are refunded.
 func TestRefundsStayWithTheirBuckets(t *testing.T) {
-	merge := func(c *cell, news bool, age []int64, value ...uint64) {
+	merge := func(c *counter, news bool, age []int64, value ...uint64) {
 		expect(t, (totals{newest: c.newest, age: age, value: value}).mergeRefunds(c) == news,
 			"%v of %v: want news: %v", value, age, news)
 	}
 	for why, step := range map[string]struct {
-		do   func(c *cell)
+		do   func(c *counter)
 		want []int64
 	}{
-		"never below 0":        {func(*cell) {}, []int64{27, 18, 0}},
-		"a bucket later":       {func(c *cell) { c.rotate(noon + 30*second) }, []int64{0, 27, 18}},
-		"long after":           {func(c *cell) { c.rotate(noon + 3600*second) }, []int64{0, 0, 0}},
-		"a clock that is back": {func(c *cell) { c.pullBack(1) }, []int64{45, 0, 0}},
-		"a store without data": {func(c *cell) { c.forgetBase() }, []int64{0, 0, 0}},
-		"an older message":     {func(c *cell) { merge(c, false, []int64{0, 1, 7}, 2, 2, 9) }, []int64{27, 18, 0}},
-		"a newer one":          {func(c *cell) { merge(c, true, []int64{0, 1}, 2, 5) }, []int64{27, 15, 0}},
+		"never below 0":        {func(*counter) {}, []int64{27, 18, 0}},
+		"a bucket later":       {func(c *counter) { c.rotate(noon + 30*second) }, []int64{0, 27, 18}},
+		"long after":           {func(c *counter) { c.rotate(noon + 3600*second) }, []int64{0, 0, 0}},
+		"a clock that is back": {func(c *counter) { c.pullBack(1) }, []int64{45, 0, 0}},
+		"a store without data": {func(c *counter) { c.forgetBase() }, []int64{0, 0, 0}},
+		"an older message":     {func(c *counter) { merge(c, false, []int64{0, 1, 7}, 2, 2, 9) }, []int64{27, 18, 0}},
+		"a newer one":          {func(c *counter) { merge(c, true, []int64{0, 1}, 2, 5) }, []int64{27, 15, 0}},
 	} {
 		_, l := checkerAndLimiter(t, Options{}, rule("r", 100, time.Minute, 2))
 		c, learnt := newCell(l, "k", noon), newCell(l, "k", noon)
@@ -34,7 +35,7 @@ func TestRefundsStayWithTheirBuckets(t *testing.T) {
 		c.mayRefund()
 		copy(c.more.refunded, []int64{3, 2, 11})
 		learnt.learn(c) // from the idle cache
-		for _, c := range []*cell{c, learnt} {
+		for _, c := range []*counter{c, learnt} {
 			step.do(c)
 			terms, at := l.terms.Load(), l.shape.End(c.newest-1) // when the bucket begins
 			n, freed := c.count(terms, at), c.freed(terms, at)
@@ -46,7 +47,8 @@ func TestRefundsStayWithTheirBuckets(t *testing.T) {
 	}
 }
 
-// TestRefundsFreeCallers: a caller who is kept out passes as soon as this checker hears of a refund, in whatever order.
+// TestRefundsFreeCallers: a caller who is kept out passes as soon as this checker hears of a
+// refund, in whatever order.
 func TestRefundsFreeCallers(t *testing.T) {
 	admitted, refunded := keyTotal{ofAdmitted, 50}, keyTotal{ofRefunded, 45}
 	for why, alarms := range map[string][][]keyTotal{
@@ -131,7 +133,7 @@ func secondQueue() rules.Rule { return draining("r", rules.LeakyBucket, 20, 20, 
 func TestSettleQueue(t *testing.T) {
 	for _, tt := range []struct {
 		estimate, cost int64
-		at             int64 // when it is settled, in ms after it came
+		at             int64 // when it is withdrawn, in ms after it came
 		least, most    int64 // when the next one's turn is, in ms after that
 	}{
 		{10, 2, 0, 100, 120},
@@ -151,7 +153,8 @@ func TestSettleQueue(t *testing.T) {
 	}
 }
 
-// answerLevel answers the last report of a key: its hits in noon's bucket, refunded and admitted, and the level before.
+// answerLevel answers the last report of a key: its hits in noon's bucket, refunded and admitted,
+// and the level before.
 func (f *fleet) answerLevel(now int64, refunded, admitted uint64, levelAge int64, parts uint64) {
 	f.t.Helper()
 	r := f.last()
@@ -182,7 +185,8 @@ func TestSettleBucketInAFleet(t *testing.T) {
 	}
 }
 
-// TestOldLevelsAreNetOfRefunds: an answer of a bucket that the cell has let go is brought forward without its refunds.
+// TestOldLevelsAreNetOfRefunds: an answer of a bucket that the counter has let go is brought
+// forward without its refunds.
 func TestOldLevelsAreNetOfRefunds(t *testing.T) {
 	f, l := fleetAndLimiter(t, Options{}, minuteBucket(1000))
 	receipt(t, l, noon, "k", 1)

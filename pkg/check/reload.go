@@ -33,22 +33,22 @@ func (c *Checker) SetRules(set *rules.Set, revision uint64) error {
 	}
 	c.reload.Lock()
 	defer c.reload.Unlock()
-	old := c.program.Load()
+	old := c.ruleset.Load()
 	if revision < old.revision {
 		return fmt.Errorf("check: rules of revision %d: those in force are of revision %d", revision, old.revision)
 	}
 	fleet := c.exactTime()
-	next := c.compile(set, revision, window.InForce(revision, fleet), old, c.behind.former)
-	if c.behind.install(next, old) {
+	next := c.compile(set, revision, window.InForce(revision, fleet), old, c.reporter.former)
+	if c.reporter.install(next, old) {
 		c.adjust(fleet)
 	}
 	c.swaps.tell()
 	return nil
 }
 
-// install puts a program in force. It returns whether there are limiters whose cells have to be
+// install puts a ruleset in force. It returns whether there are limiters whose counters have to be
 // adjusted, which are marked.
-func (b *behind) install(next, old *program) (adjust bool) {
+func (b *reporter) install(next, old *ruleset) (adjust bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.installs++
@@ -77,7 +77,7 @@ func (b *behind) install(next, old *program) (adjust bool) {
 	if next.strict {
 		b.checker.everStrict.Store(true)
 	}
-	b.checker.program.Store(next)
+	b.checker.ruleset.Store(next)
 	if retired {
 		b.lookSoon(fleet)
 	}
@@ -85,12 +85,12 @@ func (b *behind) install(next, old *program) (adjust bool) {
 	return adjust
 }
 
-// adjust brings the cells of limiters that have changed in line with their new terms. Decisions
+// adjust brings the counters of limiters that have changed in line with their new limits. Decisions
 // need none of it: it is there so that what was left to rest under the old ones moves if it should
 // not rest under the new.
 func (c *Checker) adjust(fleet int64) {
-	number := c.behind.installs // nobody else changes it while reload is locked
-	c.cells.each(func(x *cell) {
+	number := c.reporter.installs // nobody else changes it while reload is locked
+	c.table.each(func(x *counter) {
 		if x.limiter.changed != number {
 			return
 		}
@@ -100,7 +100,7 @@ func (c *Checker) adjust(fleet int64) {
 			return
 		}
 		t := x.limiter.terms.Load()
-		room, at := x.room(t, fleet) // withdraws what the old terms have left behind
+		room, at := x.room(t, fleet) // withdraws what the old limits have left behind
 		if p := x.permits(); p != nil {
 			p.Adjust(at, t.wire, x.limiter.retired.Load())
 			x.askIfNeeded(p, at)
@@ -110,9 +110,9 @@ func (c *Checker) adjust(fleet int64) {
 	})
 }
 
-// adjustCounts lets others hear of a key that has come near its limit. The lock is held, the cell
-// settled and rotated.
-func (c *cell) adjustCounts(t *terms, room, at int64) {
+// adjustCounts lets others hear of a key that has come near its limit. The lock is held, the
+// counter current.
+func (c *counter) adjustCounts(t *limits, room, at int64) {
 	if !c.limiter.isShared() || !c.hasPending() {
 		return
 	}
@@ -122,7 +122,7 @@ func (c *cell) adjustCounts(t *terms, room, at int64) {
 	}
 }
 
-func (p *program) all() []entry {
+func (p *ruleset) all() []entry {
 	if p == nil {
 		return nil
 	}

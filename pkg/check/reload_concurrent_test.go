@@ -11,7 +11,8 @@ import (
 	"github.com/offpath-io/offpath/pkg/rules"
 )
 
-// whileReloading calls f again and again from several goroutines, while the sets take turns, until that is enough.
+// whileReloading calls f again and again from several goroutines, while the sets take turns, until
+// that is enough.
 func whileReloading(t *testing.T, c *Checker, now func() int64, swaps int, enough func() bool, f func(), sets ...*rules.Set) {
 	t.Helper()
 	stop := meanwhile(4, func(int) { f() })
@@ -36,8 +37,8 @@ func often() int {
 	return 20_000
 }
 
-// TestDecisionsAreOfOneSet: in each of two sets another one of two rules is used up, and in a third the rule that is
-// used up matches nothing. A decision by parts of two would let a hit pass.
+// TestDecisionsAreOfOneSet: in each of two sets another one of two rules is used up, and in a third
+// the rule that is used up matches nothing. A decision by parts of two would let a hit pass.
 func TestDecisionsAreOfOneSet(t *testing.T) {
 	const text = "rules: [{name: a, match: {api: x}, key: [user], limit: %d/hour}, " +
 		"{name: b, match: {api: x}, key: [user], limit: %d/hour}]"
@@ -59,8 +60,8 @@ func TestDecisionsAreOfOneSet(t *testing.T) {
 	equal(t, mixed.Load(), 0, "decisions of no set")
 }
 
-// TestDecisionsAreOfOneLimit that goes up and down about what has passed: an allowed hit says the higher one, a denied
-// hit the lower one.
+// TestDecisionsAreOfOneLimit that goes up and down about what has passed: an allowed hit says the
+// higher one, a denied hit the lower one.
 func TestDecisionsAreOfOneLimit(t *testing.T) {
 	high := parse(t, "rules: [{name: r, key: [user], limit: 1000000000/hour}]")
 	low := parse(t, "rules: [{name: r, key: [user], limit: 10/hour}]")
@@ -89,8 +90,8 @@ func TestDecisionsAreOfOneLimit(t *testing.T) {
 		"%+v, want %d passed and %d denied", s, passed.Load(), denied.Load())
 }
 
-// TestReloadDuringRun of everything about the rules, their order too, while requests wait for permits: nobody waits for
-// ever, and nothing is lost.
+// TestReloadDuringRun of everything about the rules, their order too, while requests wait for
+// permits: nobody waits for ever, and nothing is lost.
 func TestReloadDuringRun(t *testing.T) {
 	const (
 		a = "{name: a, key: [user], limit: 50/second}"

@@ -57,8 +57,8 @@ func TestLimitChangesAtOnce(t *testing.T) {
 	}
 }
 
-// TestLoweredLimitIsReported: quiet keys of a fleet that are near their limit now are reported in the next round, and
-// no others.
+// TestLoweredLimitIsReported: quiet keys of a fleet that are near their limit now are reported in
+// the next round, and no others.
 func TestLoweredLimitIsReported(t *testing.T) {
 	for _, test := range []struct {
 		why    string
@@ -136,8 +136,8 @@ func TestChangesThatStartAnotherCounter(t *testing.T) {
 	}
 }
 
-// TestOrderOfRules: cells are locked in the order in which the rules came, whatever the set says, but of rules that
-// deny alike the first in the set is named.
+// TestOrderOfRules: counters are locked in the order in which the rules came, whatever the set
+// says, but of rules that deny alike the first in the set is named.
 func TestOrderOfRules(t *testing.T) {
 	a, b, d := rule("a", 1, time.Minute, 1), rule("b", 1, time.Minute, 1), rule("d", 1, time.Minute, 1)
 	c := newChecker(t, Options{}, a, b, d)
@@ -148,7 +148,7 @@ func TestOrderOfRules(t *testing.T) {
 		got := atTime(noon, c).Check(kristie, 1)
 		expect(t, !got.Allowed && got.Rule == list[0].Name, "%+v, want it denied by %s", got, list[0].Name)
 		var asked evaluation
-		asked.match(c.program.Load(), kristie, noon, 1, charging)
+		asked.match(c.ruleset.Load(), kristie, noon, 1, charging)
 		for i, q := range asked.decisions {
 			expect(t, (i <= 0 || asked.decisions[i-1].limiter.id < q.limiter.id) && asked.key(i) == "kristie",
 				"locked in another order: %d of %v, key %q", q.limiter.id, list, asked.key(i))
@@ -198,7 +198,8 @@ func TestEqualRulesChangeNothing(t *testing.T) {
 	equal(t, word(), 0, "allowance")
 }
 
-// TestFormerLimitersGo when a rule's window changes again and again under traffic, and no hit is forgotten.
+// TestFormerLimitersGo when a rule's window changes again and again under traffic, and no hit is
+// forgotten.
 func TestFormerLimitersGo(t *testing.T) {
 	swaps := 10_000
 	if testing.Short() {
@@ -219,18 +220,18 @@ func TestFormerLimitersGo(t *testing.T) {
 			atTime(now, limiter(t, c, r.Name)).Check("k", 1)
 		}
 		step()
-		most = max(most, len(c.behind.formers.retired))
+		most = max(most, len(c.reporter.formers.retired))
 	}
 	reload(t, c, now, rule("r", 10, time.Minute, 1))
 	for range 200 {
 		step()
 	}
-	expect(t, most <= 500 && len(c.behind.formers.retired) == 0,
-		"%d limiters were retired at a time, %d are now", most, len(c.behind.formers.retired))
-	expect(t, c.cells.count() <= 1, "%d cells are left", c.cells.count())
+	expect(t, most <= 500 && len(c.reporter.formers.retired) == 0,
+		"%d limiters were retired at a time, %d are now", most, len(c.reporter.formers.retired))
+	expect(t, c.table.count() <= 1, "%d cells are left", c.table.count())
 	collected(t, c)
 	reload(t, c, now, rule("r", 10, time.Minute, 1))
-	equal(t, len(c.behind.formers.gone), 0, "limiters still known of")
+	equal(t, len(c.reporter.formers.gone), 0, "limiters still known of")
 	s := c.Stats()
 	expect(t, len(s.Rules) == 1 && s.Rules[0].Rule == "r", "%+v", s.Rules)
 	total := s.Removed
@@ -239,8 +240,8 @@ func TestFormerLimitersGo(t *testing.T) {
 	expect(t, total.Charged == want && total.Answered == want, "%+v, want %d charged and answered", total, want)
 }
 
-// TestLimiterIsUsedAfterItsRule: hits of a rule that has gone long ago are reported all the same, and if the rule
-// comes back the limiter is the rule's.
+// TestLimiterIsUsedAfterItsRule: hits of a rule that has gone long ago are reported all the same,
+// and if the rule comes back the limiter is the rule's.
 func TestLimiterIsUsedAfterItsRule(t *testing.T) {
 	link := new(echo)
 	c := newChecker(t, Options{Link: link, MaxIdleKeys: -1}, rule("r", 10, time.Second, 1), rule("s", 10, time.Minute, 1))
@@ -277,7 +278,7 @@ func collected(t *testing.T, c *Checker) {
 	for range 10 {
 		runtime.GC() // pools give up what they hold in the second
 	}
-	for id, g := range c.behind.formers.gone {
+	for id, g := range c.reporter.formers.gone {
 		require(t, g.limiter.Value() == nil, "somebody holds the limiter %+v", id)
 	}
 }

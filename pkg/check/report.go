@@ -8,29 +8,31 @@ import (
 	"github.com/offpath-io/offpath/pkg/window"
 )
 
-// How a report is made of the cells that have something to tell, sent, repeated until it is answered, and given up when
-// it is too old.
+// How a report is made of the counters that have something to tell, sent, repeated until it is
+// answered, and given up when it is too old.
 
 const (
-	// reportText, lateText, settlementText and reportCells bound a report and its answer, far below what NATS carries
-	// (1 MiB), and each by itself, so that none keeps the others out: the bytes of its keys and of their rules, of rules
-	// with late hits alone, of settlements, and the buckets that may have to be told of its keys. The latter also keeps
-	// one report from holding up Redis: at 60 buckets it takes 15 µs per key.
+	// reportText, lateText, settlementText and reportCells bound a report and its answer, far below
+	// what NATS carries (1 MiB), and each by itself, so that none keeps the others out: the bytes
+	// of its keys and of their rules, of rules with late hits alone, of settlements, and the
+	// buckets that may have to be told of its keys. The latter also keeps one report from holding
+	// up Redis: at 60 buckets it takes 15 µs per key.
 	reportText     = 256 << 10
 	lateText       = 128 << 10
 	settlementText = 256 << 10
 	reportCells    = 16_000
-	// rowText and ruleText are what a row and a rule of a report take at most beside the key and the name.
+	// rowText and ruleText are what a row and a rule of a report take at most beside the key and
+	// the name.
 	rowText, ruleText = 10, 80
 	// mostWaits bounds the back-off of repeats, in report timeouts.
 	mostWaits = 8
-	// soonTries are how often a report is sent before there is any back-off: it may have gone to an aggregator that is no
-	// more, and the next time goes to any.
+	// soonTries are how often a report is sent before there is any back-off: it may have gone to an
+	// aggregator that is no more, and the next time goes to any.
 	soonTries = 4
 )
 
-// flight is a report that has been sent and not been answered. It does not change.
-type flight struct {
+// inFlightReport is a report that has been sent and not been answered. It does not change.
+type inFlightReport struct {
 	report   []byte
 	sequence uint64
 	// generation is the shard's that was known when the report was made.
@@ -53,10 +55,10 @@ type flight struct {
 	follow      func(TraceEvent) // nil: it is not traced
 }
 
-// row is one key of a report. The denied and refunded hits of a cell are rows of their own, before that of the admitted
-// ones.
+// row is one key of a report. The denied and refunded hits of a counter are rows of their own,
+// before that of the admitted ones.
 type row struct {
-	cell   *cell
+	cell   *counter
 	newest int64 // the bucket that ages count from
 	kind   int
 }
@@ -67,9 +69,9 @@ type ownHits struct {
 	hits    int64
 }
 
-// report freezes the shard's oldest dirty cells, as many as fit, into a report and sends it. The
+// report freezes the shard's oldest dirty counters, as many as fit, into a report and sends it. The
 // shard has no report in flight.
-func (b *behind) report(number uint32, s *shard, now int64) {
+func (b *reporter) report(number uint32, s *shard, now int64) {
 	f := b.blank(s)
 	s.missed = false
 	fleet := b.checker.clock.Fleet(now)
@@ -101,11 +103,11 @@ func (b *behind) report(number uint32, s *shard, now int64) {
 }
 
 // blank returns an empty flight, from the shard's spare memory if there is some.
-func (b *behind) blank(s *shard) *flight {
+func (b *reporter) blank(s *shard) *inFlightReport {
 	f := s.spare
 	s.spare = nil
 	if f == nil {
-		f = &flight{}
+		f = &inFlightReport{}
 		f.message.Hits = new(events.Table)
 	}
 	b.build++
@@ -120,11 +122,11 @@ func (b *behind) blank(s *shard) *flight {
 	return f
 }
 
-// freeze moves one cell's pending hits into the report.
-func (b *behind) freeze(f *flight, c *cell, fleet int64) {
+// freeze moves one counter's pending hits into the report.
+func (b *reporter) freeze(f *inFlightReport, c *counter, fleet int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.settle(fleet)
+	c.withdraw(fleet)
 	c.rotate(fleet)
 	c.state &^= queued
 	if b.mayWait(c, fleet) {
@@ -157,9 +159,9 @@ func (b *behind) freeze(f *flight, c *cell, fleet int64) {
 	c.touch(fleet)
 }
 
-// freezeDenied moves the denied hits of a cell near its limit into the report, and asks for everybody's.
-// It returns whether there was anything to be told or asked.
-func (b *behind) freezeDenied(f *flight, c *cell, fleet int64) bool {
+// freezeDenied moves the denied hits of a counter near its limit into the report, and asks for
+// everybody's. It returns whether there was anything to be told or asked.
+func (b *reporter) freezeDenied(f *inFlightReport, c *counter, fleet int64) bool {
 	a := c.ahead()
 	if a == nil {
 		return false
@@ -177,10 +179,10 @@ func (b *behind) freezeDenied(f *flight, c *cell, fleet int64) bool {
 }
 
 // addRow adds a key to the report.
-func (b *behind) addRow(f *flight, c *cell, fleet int64, kind int) (rule int, newest int64) {
+func (b *reporter) addRow(f *inFlightReport, c *counter, fleet int64, kind int) (rule int, newest int64) {
 	rule = b.ruleIndex(f, c.limiter, fleet, kind)
 	newest = f.message.Hits.Rules[rule].Newest
-	f.message.Hits.Rules[rule].Settles = c.limiter.settles.Load() // which may be newer than the row of an earlier cell
+	f.message.Hits.Rules[rule].Settles = c.limiter.settles.Load() // which may be newer than the row of an earlier counter
 	f.message.Hits.AddKey(uint32(rule), c.key())
 	f.text += len(c.key()) + rowText
 	f.rows = append(f.rows, row{c, newest, kind})
@@ -188,7 +190,7 @@ func (b *behind) addRow(f *flight, c *cell, fleet int64, kind int) (rule int, ne
 }
 
 // ruleIndex returns the index of the limiter's rule in the report, adding it if need be.
-func (b *behind) ruleIndex(f *flight, l *Limiter, fleet int64, kind int) int {
+func (b *reporter) ruleIndex(f *inFlightReport, l *Limiter, fleet int64, kind int) int {
 	if l.owed.build != b.build {
 		l.owed.build, l.owed.index = b.build, [kinds]int{-1, -1, -1}
 	}
@@ -207,8 +209,9 @@ func (b *behind) ruleIndex(f *flight, l *Limiter, fleet int64, kind int) int {
 	return *index
 }
 
-// freezeLate moves the late hits that are to be reported to this shard into the report, as many as fit.
-func (b *behind) freezeLate(f *flight, s *shard, fleet int64) {
+// freezeLate moves the late hits that are to be reported to this shard into the report, as many as
+// fit.
+func (b *reporter) freezeLate(f *inFlightReport, s *shard, fleet int64) {
 	for end := f.text + lateText; s.late.Len() > 0 && f.text < end; {
 		l := s.late.Pop()
 		n := min(l.late.Load(), events.MaxCount)
@@ -243,8 +246,9 @@ func (l *Limiter) wire(fleet int64) *events.Rule {
 	}
 }
 
-// isLoose says whether more hits than the limit that others are told of may pass as the rule wants it.
-func (l *Limiter) isLoose(t *terms) bool {
+// isLoose says whether more hits than the limit that others are told of may pass as the rule wants
+// it.
+func (l *Limiter) isLoose(t *limits) bool {
 	return t.rule.Loose() || isInline(l.name)
 }
 
@@ -264,7 +268,7 @@ func (l *Limiter) algorithm() events.Algorithm {
 }
 
 // send puts a report on its way and notes when to do so again.
-func (b *behind) send(number uint32, f *flight, now int64) {
+func (b *reporter) send(number uint32, f *inFlightReport, now int64) {
 	f.retryAt = now + int64(f.wait)
 	if f.tries++; f.tries > soonTries {
 		f.wait = min(2*f.wait, mostWaits*b.checker.o.Tuning.ReportTimeout)
@@ -277,7 +281,7 @@ func (b *behind) send(number uint32, f *flight, now int64) {
 }
 
 // repeat sends again what has waited too long for its answer, and gives up what is too old.
-func (b *behind) repeat(now int64) {
+func (b *reporter) repeat(now int64) {
 	for i := range b.shards {
 		s := &b.shards[i]
 		switch f := s.flight; {
@@ -299,15 +303,16 @@ func (b *behind) repeat(now int64) {
 }
 
 const (
-	// newerTries are how often a report of a newer format is sent before it is made one that older aggregators know, and olderFor
-	// is how long others are then made so.
+	// newerTries are how often a report of a newer format is sent before it is made one that older
+	// aggregators know, and olderFor is how long others are then made so.
 	newerTries = 2
 	olderFor   = 10 * time.Second
 )
 
-// toOlder makes a report one for aggregators that do not know of refunds, since it seems that there are no others: without the rows that
-// ask for these. They hold no hits, so it counts for the same, and may have been counted already.
-func (b *behind) toOlder(f *flight, now int64) {
+// toOlder makes a report one for aggregators that do not know of refunds, since it seems that there
+// are no others: without the rows that ask for these. They hold no hits, so it counts for the same,
+// and may have been counted already.
+func (b *reporter) toOlder(f *inFlightReport, now int64) {
 	m := &f.message
 	if m.Format <= events.FormatPlain {
 		return
@@ -343,7 +348,7 @@ func (b *behind) toOlder(f *flight, now int64) {
 }
 
 // encode makes the message's bytes.
-func (f *flight) encode() {
+func (f *inFlightReport) encode() {
 	var err error
 	if f.report, err = events.Append(f.report[:0], &f.message); err != nil {
 		panic("check: " + err.Error()) // unreachable: the message has no field that can fail
@@ -351,7 +356,7 @@ func (f *flight) encode() {
 }
 
 // giveUp ends a flight whose answer will not come or not count: its hits are put down as lost.
-func (b *behind) giveUp(s *shard, f *flight, fleet int64) {
+func (b *reporter) giveUp(s *shard, f *inFlightReport, fleet int64) {
 	b.stats.givenUp++
 	f.tell(TraceGivenUp)
 	b.landSettlements(f, false, nil, fleet)
@@ -360,12 +365,12 @@ func (b *behind) giveUp(s *shard, f *flight, fleet int64) {
 		b.landed(r.cell, fleet)
 		r.cell.mu.Unlock()
 	}
-	b.land(s, f, func(o *owed, hits int64) { o.lost += hits })
+	b.land(s, f, func(o *reportState, hits int64) { o.lost += hits })
 }
 
-// landed notes that a cell's report has ended; the cell may leave unless it has new hits. Its lock
-// is held.
-func (b *behind) landed(c *cell, fleet int64) {
+// landed notes that a counter's report has ended; the counter may leave unless it has new hits. Its
+// lock is held.
+func (b *reporter) landed(c *counter, fleet int64) {
 	c.state &^= inFlight
 	if c.ahead() != nil {
 		clear(c.ahead().inFlight)
@@ -376,12 +381,12 @@ func (b *behind) landed(c *cell, fleet int64) {
 }
 
 // land ends a flight, and puts its hits down as answered or lost.
-func (b *behind) land(s *shard, f *flight, putDown func(o *owed, hits int64)) {
+func (b *reporter) land(s *shard, f *inFlightReport, putDown func(o *reportState, hits int64)) {
 	for _, h := range f.hits {
 		h.limiter.owed.inFlight -= h.hits
 		putDown(&h.limiter.owed, h.hits)
 	}
-	clear(f.rows) // their cells may leave, and should not be kept by a report that is over
+	clear(f.rows) // their counters may leave, and should not be kept by a report that is over
 	clear(f.hits)
 	s.flight, s.spare = nil, f
 }

@@ -43,8 +43,8 @@ func TestHitsMoveFromPendingToBase(t *testing.T) {
 	expect(t, s.Charged == 7 && s.Answered == 7 && s.InFlight == 0 && s.Pending == 0, "stats: %+v", s)
 }
 
-// TestReportIsRepeatedUnchanged for hours: it tries soon, then backs off up to 8 × 100 ms, and what is admitted meanwhile goes together
-// into the next.
+// TestReportIsRepeatedUnchanged for hours: it tries soon, then backs off up to 8 × 100 ms, and what
+// is admitted meanwhile goes together into the next.
 func TestReportIsRepeatedUnchanged(t *testing.T) {
 	f, l := newFleetOf(t, 1, Options{Tuning: tuning{ReportTimeout: 100 * time.Millisecond}}, 1000, time.Minute)
 	atTime(noon, l).Check("k", 1)
@@ -108,8 +108,8 @@ func TestLargeReportsAreSplit(t *testing.T) {
 	equal(t, f.Stats().ReportsAnswered, 3, "reports answered")
 }
 
-// TestReportsAndAnswersAreBounded: with many buckets per window fewer keys go into a report, since its answer has all
-// their buckets.
+// TestReportsAndAnswersAreBounded: with many buckets per window fewer keys go into a report, since
+// its answer has all their buckets.
 func TestReportsAndAnswersAreBounded(t *testing.T) {
 	f, l := fleetAndLimiter(t, Options{}, rule("day", 1e6, 24*time.Hour, 1440))
 	now := noon
@@ -184,7 +184,8 @@ func TestAnswersThatDoNotFitAreRefused(t *testing.T) {
 	expect(t, s.Problem == "" && s.Rules[0].InFlight == 0, "after a good answer: %+v", s)
 }
 
-// TestReportsGoToTheirShards once their number is known; when it changes, what is in flight is lost.
+// TestReportsGoToTheirShards once their number is known; when it changes, what is in flight is
+// lost.
 func TestReportsGoToTheirShards(t *testing.T) {
 	f := unwelcomed(t, Options{}, rule("r", 100, time.Minute, 1))
 	tape, l := f.tape, limiter(t, f.Checker, "r")
@@ -222,8 +223,8 @@ func (f *fleet) refuse(now int64, sequence uint64) {
 	f.receive(now, events.KindRefresh, &events.Refresh{Epoch: f.o.Epoch, Sequence: sequence, Error: "no"})
 }
 
-// TestRefusedReportIsGivenUp after a while, so that others are not held up for ever; two refusals with a sleep of the
-// machine between them are not enough.
+// TestRefusedReportIsGivenUp after a while, so that others are not held up for ever; two refusals
+// with a sleep of the machine between them are not enough.
 func TestRefusedReportIsGivenUp(t *testing.T) {
 	f, l := newFleetOf(t, 1, Options{}, 100, time.Minute)
 	atTime(noon, l).Check("k", 1)
@@ -252,7 +253,8 @@ func TestRefusedReportIsGivenUp(t *testing.T) {
 	expect(t, s.Rules[0].InFlight == 1 && s.ReportsGivenUp == 0, "%+v", s)
 }
 
-// TestRefusedReportIsRepeated: while a fleet is upgraded, an older aggregator may refuse what a newer one counts.
+// TestRefusedReportIsRepeated: while a fleet is upgraded, an older aggregator may refuse what a
+// newer one counts.
 func TestRefusedReportIsRepeated(t *testing.T) {
 	f := newFleet(t, Options{Tuning: tuning{ReportTimeout: 100 * time.Millisecond}}, rule("r", 100, time.Minute, 1))
 	atTime(noon, limiter(t, f.Checker, "r")).Check("k", 3)
@@ -316,8 +318,9 @@ func FuzzReceive(f *testing.F) {
 	})
 }
 
-// TestReportsOfTheLargestRulesFit: as many rules as there may be, with the longest names, keys and settlements, at the end of an outage
-// in which the hits of most have become late: each report fits a message of NATS with much to spare, and all is reported.
+// TestReportsOfTheLargestRulesFit: as many rules as there may be, with the longest names, keys and
+// settlements, at the end of an outage in which the hits of most have become late: each report fits
+// a message of NATS with much to spare, and all is reported.
 func TestReportsOfTheLargestRulesFit(t *testing.T) {
 	const count, fits = 12_000, 900 << 10
 	list := make([]rules.Rule, count)
@@ -376,7 +379,7 @@ func TestReportsSayWhatTheSetSays(t *testing.T) {
     soft: {exceed: 20%}
     overrides: [{match: {tier: gold}, limit: 10x}, {match: {tier: none}, limit: blocked}, {match: {tier: log}, limit: 5/day}]
 `)
-	p := checkerOf(t, Options{Link: new(tape), Revision: 9}, set).program.Load()
+	p := checkerOf(t, Options{Link: new(tape), Revision: 9}, set).ruleset.Load()
 	limits := make(map[string]int64)
 	for _, r := range set.Rules() {
 		for i := -1; i < len(r.Overrides); i++ {

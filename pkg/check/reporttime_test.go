@@ -22,7 +22,8 @@ func (f *fleet) reportOf(key string, from, until int64) time.Duration {
 	return 0
 }
 
-// TestQuietKeysWait: hits of a key far below its limit wait for a tenth of its window, or what QuietFor says.
+// TestQuietKeysWait: hits of a key far below its limit wait for a tenth of its window, or what
+// QuietFor says.
 func TestQuietKeysWait(t *testing.T) {
 	for _, tt := range []struct {
 		window, quietFor time.Duration
@@ -70,7 +71,8 @@ func TestQuietNoMore(t *testing.T) {
 	}
 }
 
-// TestQuietKeysHoldUpNobody: however many keys are quiet, a key near its limit is reported at the next fast round.
+// TestQuietKeysHoldUpNobody: however many keys are quiet, a key near its limit is reported at the
+// next fast round.
 func TestQuietKeysHoldUpNobody(t *testing.T) {
 	f, l := newFleetOf(t, 8, Options{}, 1000, time.Hour)
 	for i := range 20_000 {
@@ -90,9 +92,9 @@ func TestACellWaitsOnceToLeave(t *testing.T) {
 		atTime(noon+(i+1)*50*ms, f).Step()
 		f.answer(noon+(i+1)*50*ms, i+1)
 	}
-	waits := f.behind.ageing.fresh.Len()
-	for i := range f.behind.ageing.known {
-		waits += f.behind.ageing.known[i].Len()
+	waits := f.reporter.ageing.fresh.Len()
+	for i := range f.reporter.ageing.known {
+		waits += f.reporter.ageing.known[i].Len()
 	}
 	equal(t, waits, 1, "times that one cell waits to leave")
 }

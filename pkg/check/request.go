@@ -23,9 +23,9 @@ type Request struct {
 	Cost int64
 	// Mode says what to do. The default is Charge.
 	Mode Mode
-	// Receipt asks Charge and Reserve for Result.Receipt: the true cost is known only later, when the
-	// request has been served. The check takes the keys' locks and allocates then, which costs about
-	// a microsecond.
+	// Receipt asks Charge and Reserve for Result.Receipt: the true cost is known only later, when
+	// the request has been served. The check takes the keys' locks and allocates then, which costs
+	// about a microsecond.
 	Receipt bool
 	// Ahead lets Peek, Explain and Standing answer as of a time that is to come, as if no hit came
 	// until then.
@@ -45,19 +45,19 @@ const (
 	// afterwards, such as that of a login that has failed. Before, Peek. It charges no rule whose
 	// lists, overrides or blocks allow, deny or exempt the caller. The decision is empty.
 	Record
-	// Reserve is Charge for callers that would rather wait for their turn than be denied. A hit that
-	// does not fit now is charged all the same, if it will fit: into a leaky bucket's queue as long as
-	// that has room, and from a token bucket as long as no more tokens are owed than it can hold; and
-	// never if the turn is later than the rule's OnLimit.MaxWait, if that is given. By attributes, a
-	// rule lets callers wait if it says so (on_limit: queue). Result.Delay says how long to wait, and
-	// Result.Cancel gives the hits back. Other algorithms cannot tell a turn: they decide as Charge.
-	// With [Checker.Wait], the call itself waits, under any algorithm.
+	// Reserve is Charge for callers that would rather wait for their turn than be denied. A hit
+	// that does not fit now is charged all the same, if it will fit: into a leaky bucket's queue as
+	// long as that has room, and from a token bucket as long as no more tokens are owed than it can
+	// hold; and never if the turn is later than the rule's OnLimit.MaxWait, if that is given. By
+	// attributes, a rule lets callers wait if it says so (on_limit: queue). Result.Delay says how
+	// long to wait, and Result.Cancel gives the hits back. Other algorithms cannot tell a turn:
+	// they decide as Charge. With [Checker.Wait], the call itself waits, under any algorithm.
 	Reserve
 	// Explain is Peek, and explains what each rule of the set makes of the request, in the order of
 	// the set: Result.Explanations. Its cost grows with the number of rules. It needs Attributes.
 	Explain
-	// Standing explains only the rules that limit the request, and decides nothing: the decision has
-	// Freshness alone. Its cost grows with the number of rules that match. It needs Attributes.
+	// Standing explains only the rules that limit the request, and decides nothing: the decision
+	// has Freshness alone. Its cost grows with the number of rules that match. It needs Attributes.
 	Standing
 )
 
@@ -67,15 +67,15 @@ type Result struct {
 	// Delay is how long from the call of Do until it is a reserved request's turn: that of the rule
 	// that makes it wait longest. 0: it may pass now.
 	Delay time.Duration
-	// Receipt names what the request was charged with, for one call of [Checker.Settle] at any checker
-	// of the fleet. It is "" if the request did not ask for one or was not charged. It has letters,
-	// digits, - and _: about 100 for each rule and 60 more. It is no secret, and nobody can make or
-	// change one without the fleet's key (Options.ReceiptKeys). A hit whose receipt is dropped stays
-	// at its estimate.
+	// Receipt names what the request was charged with, for one call of [Checker.Settle] at any
+	// checker of the fleet. It is "" if the request did not ask for one or was not charged. It has
+	// letters, digits, - and _: about 100 for each rule and 60 more. It is no secret, and nobody
+	// can make or change one without the fleet's key (Options.ReceiptKeys). A hit whose receipt is
+	// dropped stays at its estimate.
 	//
 	// If some of the rules that match take their cost from an attribute, the receipt is about these
-	// alone, not about, say, a limit of requests beside one of what they cost. Otherwise it is about
-	// all of them.
+	// alone, not about, say, a limit of requests beside one of what they cost. Otherwise it is
+	// about all of them.
 	Receipt string
 	// Explanations are those of Explain and Standing.
 	Explanations []Explanation
@@ -112,11 +112,11 @@ func (c *Checker) Do(r Request) (res Result) {
 	return res
 }
 
-// decider is what decides a request: the rules of a program that match, or one limiter.
+// decider is what decides a request: the rules of a ruleset that match, or one limiter.
 type decider struct {
-	program *program
+	program *ruleset
 	limiter *Limiter
-	terms   *terms // the limiter's
+	terms   *limits // the limiter's
 }
 
 func (c *Checker) deciderOf(r *Request) (by decider, err error) {
@@ -126,7 +126,7 @@ func (c *Checker) deciderOf(r *Request) (by decider, err error) {
 	case r.Limiter != nil:
 		by.limiter, by.terms = r.Limiter, r.Limiter.terms.Load()
 	default:
-		by.program = c.program.Load()
+		by.program = c.ruleset.Load()
 		return by, nil
 	}
 	r.Attributes = nil
@@ -197,7 +197,7 @@ func (a *evaluation) allowUnmatched(d *Decision, c *Checker) {
 
 // denyBarred denies a request that a rule bars, whatever its counts are.
 func (a *evaluation) denyBarred(d *Decision, attrs identity.Attributes, now int64) {
-	a.bar.limiter.counters[0].denied.Add(1)
+	a.bar.limiter.tallies[0].denied.Add(1)
 	a.noteBarred(attrs)
 	a.bar.decideBarred(d, now)
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/offpath-io/offpath/pkg/identity"
 )
 
-// testTime is the time of all checkers of tests, but for those in a bubble of virtual time: theirs is
-// the bubble's.
+// testTime is the time of all checkers of tests, but for those in a bubble of virtual time: theirs
+// is the bubble's.
 var testTime atomic.Int64
 
 func testNow() time.Time { return time.Unix(0, testTime.Load()) }

@@ -11,18 +11,18 @@ import (
 type reservation struct {
 	checker *Checker
 	delay   time.Duration
-	places  []place // in the order in which cells are locked; none if there is nothing to give back
+	places  []place // in the order in which counters are locked; none if there is nothing to give back
 	due     int64   // fleet time
 	given   bool    // back; the first place's lock guards it
 }
 
 // place is what was charged to one key.
 type place struct {
-	cell         *cell
+	cell         *counter
 	cost, bucket int64
-	turn         int64 // of the cell, after it
-	after        int64 // own hits of the bucket of a token bucket's cell, before it
-	gap          int64 // by which the cell's turn came later for it
+	turn         int64 // of the counter, after it
+	after        int64 // own hits of the bucket of a token bucket's counter, before it
+	gap          int64 // by which the counter's turn came later for it
 }
 
 // Cancel gives all hits of a reservation back before its turn, and reports whether it has. It
@@ -59,8 +59,8 @@ func (r *reservation) cancel() bool {
 }
 
 // mayQueue says whether a hit that does not fit now may wait for its turn, which is after so long.
-// The lock is held, the cell settled and rotated.
-func (c *cell) mayQueue(t *terms, at, cost int64, wait time.Duration) bool {
+// The lock is held, the counter current.
+func (c *counter) mayQueue(t *limits, at, cost int64, wait time.Duration) bool {
 	most := t.rule.OnLimit.MaxWait
 	d := c.drained()
 	switch {
@@ -73,25 +73,25 @@ func (c *cell) mayQueue(t *terms, at, cost int64, wait time.Duration) bool {
 	return c.count(t, at)+float64(cost) <= 2*float64(t.capacity)
 }
 
-// isOpen says whether the hits of a place can be given back. The cell is locked; it is settled and
-// rotated then.
+// isOpen says whether the hits of a place can be given back. The counter is locked; it is current
+// then.
 func (p *place) isOpen(now int64) bool {
 	c := p.cell
 	if c.is(dead) {
 		return false
 	}
-	c.settle(now)
+	c.withdraw(now)
 	c.rotate(now)
 	i := c.newest - p.bucket
 	if i < 0 || i >= int64(c.limiter.live) {
 		return false
 	}
-	// Hits of one bucket are all the same: as long as one of them is pending, it may go in this one's
-	// place. Without a link, nobody is told of any.
+	// Hits of one bucket are all the same: as long as one of them is pending, it may go in this
+	// one's place. Without a link, nobody is told of any.
 	return c.limiter.checker.o.Link == nil || c.pending()[i] >= p.cost
 }
 
-// giveBack takes the hits of an open place off their bucket. The cell is locked.
+// giveBack takes the hits of an open place off their bucket. The counter is locked.
 func (p *place) giveBack() {
 	c := p.cell
 	l, i := c.limiter, c.newest-p.bucket
@@ -108,7 +108,7 @@ func (p *place) giveBack() {
 	l.cancelled.Add(p.cost)
 }
 
-// reservation is what has just been charged. Every cell is locked.
+// reservation is what has just been charged. Every counter is locked.
 func (a *evaluation) reservation(now int64) *reservation {
 	r := &reservation{checker: a.decisions[0].limiter.checker}
 	for i := range a.decisions {
@@ -134,7 +134,8 @@ func (a *evaluation) mayLine(q *ruleDecision) bool {
 		(a.program == nil || q.terms.rule.OnLimit.Queue)
 }
 
-// line turns a denial into a later turn, if there is one. The cell is locked, settled and rotated.
+// line turns a denial into a later turn, if there is one. The counter is locked, current
+//.
 func (q *ruleDecision) line(d *Decision, now int64) {
 	if d.Allowed {
 		return
@@ -149,7 +150,8 @@ func (q *ruleDecision) line(d *Decision, now int64) {
 	q.limiter.allow(d, q.terms, 0, 0)
 }
 
-// chargeWaiting charges a hit that has its turn later. The cell is locked, settled and rotated.
+// chargeWaiting charges a hit that has its turn later. The counter is locked, current
+//.
 func (q *ruleDecision) chargeWaiting(now int64) {
 	c := q.cell
 	c.charge(q.cost)

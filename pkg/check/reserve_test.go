@@ -12,7 +12,8 @@ import (
 	"github.com/offpath-io/offpath/pkg/window"
 )
 
-// queueing is a leaky bucket of 10 a second with room for 5, tokening a token bucket of the same, in buckets of 10 ms.
+// queueing is a leaky bucket of 10 a second with room for 5, tokening a token bucket of the same,
+// in buckets of 10 ms.
 func queueing() rules.Rule { return draining("r", rules.LeakyBucket, 10, 5, time.Second, 100) }
 func tokening() rules.Rule { return draining("r", rules.TokenBucket, 10, 5, time.Second, 100) }
 
@@ -166,7 +167,8 @@ func TestReserveByAllRules(t *testing.T) {
 	}
 }
 
-// TestCancelledReservationsLeaveNothing: reservations made and cancelled in between change no decision.
+// TestCancelledReservationsLeaveNothing: reservations made and cancelled in between change no
+// decision.
 func TestCancelledReservationsLeaveNothing(t *testing.T) {
 	given := 0
 	rapid.Check(t, func(rt *rapid.T) {
@@ -197,7 +199,8 @@ func TestCancelledReservationsLeaveNothing(t *testing.T) {
 	expect(t, given != 0, "too tame")
 }
 
-// TestReservationsAreGivenBackTogether, or not at all: hits that one of the rules has reported count.
+// TestReservationsAreGivenBackTogether, or not at all: hits that one of the rules has reported
+// count.
 func TestReservationsAreGivenBackTogether(t *testing.T) {
 	var list []rules.Rule // the other way round: hits of the first are far from its limit, and wait for their report
 	for _, r := range slices.Backward(parse(t, reservable).Rules()) {
@@ -231,7 +234,7 @@ func TestReservationsAreGivenBackTogether(t *testing.T) {
 	third, d := atTime(now, f).tryReserve(attrs, 1)
 	require(t, len(third.reservation.places) == 2, "%+v, %+v", third, d)
 	last := third.reservation.places[1].cell
-	last.settle(now)
+	last.withdraw(now)
 	clear(last.pending()) // only this one has been reported
 	cancel(third, false, "reported for one rule")
 }

@@ -17,7 +17,7 @@ type rounds struct {
 	fast   atomic.Int64  // ns between fast rounds
 	normal atomic.Int64  // ns between normal ones
 
-	// Kept under behind's lock.
+	// Kept under the reporter's lock.
 	trip    int64         // how long an answer takes, lately
 	took    int64         // from the first sending to the answer, of the last repeated report
 	longest time.Duration // the same, if it was the case twice in a row
@@ -36,8 +36,8 @@ const (
 )
 
 const (
-	// updateTrail and trailPerChecker make up how long after a round's first update the last one may
-	// come: aggregators wait for reports, and between alarms.
+	// updateTrail and trailPerChecker make up how long after a round's first update the last one
+	// may come: aggregators wait for reports, and between alarms.
 	updateTrail, soonestUpdate, trailPerChecker = int64(2e6), int64(4e6), int64(10e3)
 )
 
@@ -58,7 +58,7 @@ func (r *rounds) fleet(c *Checker) forecast.Fleet {
 }
 
 // early brings the next flush forward to the round that is wanted first.
-func (b *behind) early(now int64) {
+func (b *reporter) early(now int64) {
 	switch wanted := b.checker.rounds.wanted.Load(); {
 	case wanted == 0 || b.onTimerOnly():
 	case wanted&nextFast != 0:
@@ -72,8 +72,9 @@ func (b *behind) early(now int64) {
 
 // flushBy brings the next flush forward to the next multiple of round, in the fleet's time, that
 // the floor allows.
-func (b *behind) flushBy(now, round int64) {
-	// Steps come a little after the moment that they are for: half of a floor is far enough from the last.
+func (b *reporter) flushBy(now, round int64) {
+	// Steps come a little after the moment that they are for: half of a floor is far enough from
+	// the last.
 	at := max(now, b.lastFlush+int64(b.checker.o.Tuning.FlushFloor)/2)
 	clock := &b.checker.clock
 	b.nextFlush = min(b.nextFlush, clock.Own(roundUp(clock.Fleet(at), round)))
@@ -84,7 +85,7 @@ func roundUp(n, multiple int64) int64 { return (n + multiple - 1) / multiple * m
 // fastInterval is the time between fast rounds: the smallest power of two of milliseconds in which
 // a report can be answered. So a report is out of the way at the next round, and checkers of
 // different round trips still meet.
-func (b *behind) fastInterval() int64 {
+func (b *reporter) fastInterval() int64 {
 	if b.onTimerOnly() {
 		return int64(b.checker.o.FlushEvery)
 	}
@@ -98,7 +99,7 @@ func (b *behind) fastInterval() int64 {
 }
 
 // normalInterval is the time between normal rounds.
-func (b *behind) normalInterval() int64 {
+func (b *reporter) normalInterval() int64 {
 	t := b.fastInterval()
 	for 2*t <= int64(b.checker.o.FlushEvery) {
 		t *= 2
@@ -108,7 +109,7 @@ func (b *behind) normalInterval() int64 {
 }
 
 // onTimerOnly says whether early flushes are forbidden.
-func (b *behind) onTimerOnly() bool { return b.checker.o.Tuning.FlushFloor == b.checker.o.FlushEvery }
+func (b *reporter) onTimerOnly() bool { return b.checker.o.Tuning.FlushFloor == b.checker.o.FlushEvery }
 
 // patience is how long a report waits for its answer before it is sent again for the first time: as
 // long as several answers take, so that others do not miss a lost report's hits for longer than

@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// due returns when the next step is once these rounds are wanted, in ms after noon of the fleet's time.
+// due returns when the next step is once these rounds are wanted, in ms after noon of the fleet's
+// time.
 func (f *fleet) due(now, behind int64, wanted ...uint32) float64 {
 	for _, w := range wanted {
 		f.want(w)
@@ -58,7 +59,8 @@ func TestRoundsAreDueAtMultiples(t *testing.T) {
 	}
 }
 
-// TestFastRoundsFollowTheRoundTrip: a report must be answered before the next fast round, else every other round is missed.
+// TestFastRoundsFollowTheRoundTrip: a report must be answered before the next fast round, else
+// every other round is missed.
 func TestFastRoundsFollowTheRoundTrip(t *testing.T) {
 	f, l := newFleetOf(t, 2, Options{HelloEvery: time.Hour, Tuning: tuning{NoForecast: true}}, 1000, time.Minute)
 	now := noon
@@ -94,8 +96,8 @@ func TestFastRoundsFollowTheRoundTrip(t *testing.T) {
 	equal(t, f.due(noon+65*ms, 0, nextFast), 80, "interval after the first answer, of 15 ms")
 }
 
-// TestKeysWithoutAForecastWantTicks from half of their limit on, if there are other checkers; also if all hits come
-// at once.
+// TestKeysWithoutAForecastWantTicks from half of their limit on, if there are other checkers; also
+// if all hits come at once.
 func TestKeysWithoutAForecastWantTicks(t *testing.T) {
 	for _, test := range []struct {
 		checkers uint32
@@ -183,7 +185,8 @@ func TestWantWakesOnce(t *testing.T) {
 	expect(t, f.woken(), "wanted again after the flush, and not woken")
 }
 
-// TestRepeatedReportsDoNotSlowRounds: nobody knows to which sending the answer is, so an outage does not make intervals long.
+// TestRepeatedReportsDoNotSlowRounds: nobody knows to which sending the answer is, so an outage
+// does not make intervals long.
 func TestRepeatedReportsDoNotSlowRounds(t *testing.T) {
 	f, l := newFleetOf(t, 1, Options{}, 1000, time.Minute)
 	atTime(noon, l).Check("k", 1)
@@ -193,14 +196,15 @@ func TestRepeatedReportsDoNotSlowRounds(t *testing.T) {
 	}
 	require(t, f.Stats().ReportsRepeated != 0, "the report was not repeated")
 	f.answer(noon+10*second, 1)
-	equal(t, f.behind.fastInterval(), 4*ms, "interval after an outage")
+	equal(t, f.reporter.fastInterval(), 4*ms, "interval after an outage")
 	atTime(noon+10*second, l).Check("k", 1)
 	atTime(noon+10*second+50*ms, f).Step()
 	f.answer(noon+10*second+57*ms, 2)
-	equal(t, f.behind.fastInterval(), 8*ms, "interval, when an answer takes 7 ms")
+	equal(t, f.reporter.fastInterval(), 8*ms, "interval, when an answer takes 7 ms")
 }
 
-// TestSlowerAnswersStopRepeats: when answers take many times as long as they did, reports are soon not repeated any more.
+// TestSlowerAnswersStopRepeats: when answers take many times as long as they did, reports are soon
+// not repeated any more.
 func TestSlowerAnswersStopRepeats(t *testing.T) {
 	for _, later := range []int64{30, 60, 300} {
 		f, l := fleetAndLimiter(t, Options{Tuning: tuning{NoForecast: true}}, rule("r", 1e6, time.Second, 1))

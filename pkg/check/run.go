@@ -86,7 +86,7 @@ func (c *Checker) stepUntil(ctx context.Context, listening <-chan error) error {
 				timer.Reset(time.Until(due))
 			}
 		case <-timer.C:
-			next := c.behind.step(c.ownTime(), false)
+			next := c.reporter.step(c.ownTime(), false)
 			last = time.Now()
 			wait := time.Duration(next - c.ownTime())
 			if wait <= 0 {
@@ -105,7 +105,7 @@ func (c *Checker) drain() error {
 		return nil
 	}
 	c.end.Do(func() { close(c.ended) })
-	d := drain{behind: &c.behind}
+	d := drain{reporter: &c.reporter}
 	defer d.goodbye()
 	d.begin()
 	ctx, cancel := context.WithTimeout(context.Background(), c.o.DrainTimeout)
@@ -128,15 +128,15 @@ func (c *Checker) drain() error {
 	return nil
 }
 
-// drain is the last flush. Its goal is, per shard, how many cells will have been taken off the
+// drain is the last flush. Its goal is, per shard, how many counters will have been taken off the
 // queue when all that was pending in the beginning is in a report: traffic that goes on does not
-// delay it. Permits are all back when every cell that had some, or was about to get some, has been
-// answered.
+// delay it. Permits are all back when every counter that had some, or was about to get some, has
+// been answered.
 type drain struct {
-	*behind
+	*reporter
 	goal    []uint64
-	settled int64   // how many settlements had been taken in when it began
-	lenders []*cell // whose permits may not all be back
+	settled int64      // how many settlements had been taken in when it began
+	lenders []*counter // whose permits may not all be back
 }
 
 // begin ends all permits.
@@ -149,7 +149,7 @@ func (d *drain) begin() {
 	if !d.checker.everStrict.Load() {
 		return
 	}
-	d.checker.cells.each(func(c *cell) {
+	d.checker.table.each(func(c *counter) {
 		if c.holdsPermits() {
 			d.lenders = append(d.lenders, c)
 		}
@@ -180,7 +180,7 @@ func (d *drain) done(now int64) bool {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if len(d.homeless) > 0 || d.lates.any() {
+	if len(d.unsharded) > 0 || d.lates.any() {
 		return false
 	}
 	for i := range d.goal {
@@ -188,7 +188,7 @@ func (d *drain) done(now int64) bool {
 		if s.taken < d.goal[i] || s.late.Len() > 0 {
 			return false
 		}
-		// Late hits are of no cell, so their report need not come before the goal.
+		// Late hits are of no counter, so their report need not come before the goal.
 		if f := s.flight; f != nil && (f.after < d.goal[i] || len(f.message.Late) > 0) {
 			return false
 		}

@@ -39,7 +39,8 @@ func (r *runner) end(want error) time.Duration {
 	return time.Since(begin)
 }
 
-// onBus is a checker on a bus with this delay, and an aggregator that answers every report by its own hits.
+// onBus is a checker on a bus with this delay, and an aggregator that answers every report by its
+// own hits.
 func onBus(t *testing.T, delay time.Duration, f func(c *Checker, l *Limiter)) {
 	synctest.Test(t, func(t *testing.T) {
 		bus := membus.New(membus.Options{Faults: membus.Faults{Delay: delay}})
@@ -78,7 +79,8 @@ func answering(t *testing.T, bus *membus.Bus) {
 	})
 }
 
-// TestRunReportsAndDrains: hits are reported within a flush, and what is left when Run is to end is delivered.
+// TestRunReportsAndDrains: hits are reported within a flush, and what is left when Run is to end is
+// delivered.
 func TestRunReportsAndDrains(t *testing.T) {
 	onBus(t, 5*time.Millisecond, func(c *Checker, l *Limiter) {
 		l.Check("k", 1) // before anything runs
@@ -151,7 +153,7 @@ func TestRunFailsIfTheLinkCannotListen(t *testing.T) {
 	decided(t, limiter(t, c, "r").Check("k", 1), true, "a check all the same")
 }
 
-// TestRunWithoutALink keeps the clock, and lets empty cells go.
+// TestRunWithoutALink keeps the clock, and lets empty counters go.
 func TestRunWithoutALink(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, l := checkerAndLimiter(t, Options{}, rule("r", 2, time.Second, 1))
@@ -190,7 +192,7 @@ func TestDrainWaitsForLateHits(t *testing.T) {
 	f := newFleet(t, Options{}, rule("r", 1000, time.Second, 1))
 	atTime(noon, limiter(t, f.Checker, "r")).Check("k", 3)
 	now := noon + 4*second
-	d := drain{behind: &f.behind}
+	d := drain{reporter: &f.reporter}
 	for range 3 {
 		require(t, !d.done(now), "done, but nothing is answered: %+v", f.Stats().Rules[0])
 	}

@@ -14,11 +14,11 @@ var (
 	// ErrReceipt is for a text that is not a whole receipt; without a Link also for a receipt of
 	// another checker.
 	ErrReceipt = errors.New("check: not a receipt")
-	// ErrReceiptAge is for a receipt that was made in the future, or more than 20 hours ago: the store
-	// may have forgotten whether it was settled.
+	// ErrReceiptAge is for a receipt that was made in the future, or more than 20 hours ago: the
+	// store may have forgotten whether it was settled.
 	ErrReceiptAge = errors.New("check: the receipt is too old to be settled")
-	// ErrSettled is for a receipt that was settled at this checker before. If a receipt is settled at
-	// two checkers, the store takes the first settlement only, without an error.
+	// ErrSettled is for a receipt that was settled at this checker before. If a receipt is
+	// withdrawn at two checkers, the store takes the first settlement only, without an error.
 	ErrSettled = settlement.ErrSettled
 	// ErrCost is for a true cost that is negative or above 10^15.
 	ErrCost = errors.New("check: invalid cost")
@@ -106,9 +106,9 @@ func (c *Checker) noteSettlement(s *events.Settlement, fleet int64) {
 	}
 }
 
-// correct changes what a local limiter knows of a bucket. The lock is held, the cell settled and
-// rotated.
-func (c *cell) correct(t *terms, bucket, hits int64) {
+// correct changes what a local limiter knows of a bucket. The lock is held, the counter current
+//.
+func (c *counter) correct(t *limits, bucket, hits int64) {
 	totals := c.totals()
 	if age := c.newest - bucket; age >= 0 && age < int64(len(totals)) {
 		totals[age] = min(max(totals[age]+hits, 0), events.MaxCount)
@@ -117,7 +117,7 @@ func (c *cell) correct(t *terms, bucket, hits int64) {
 }
 
 // collectSettlements moves settlements that are due to the shards of their keys.
-func (b *behind) collectSettlements(fleet int64) {
+func (b *reporter) collectSettlements(fleet int64) {
 	if len(b.shards) == 0 {
 		return
 	}
@@ -130,7 +130,7 @@ func (b *behind) collectSettlements(fleet int64) {
 
 // freezeSettlements moves the shard's oldest settlements into the report, as many as fit. Those
 // that no aggregator would take any more are lost.
-func (b *behind) freezeSettlements(f *flight, s *shard, fleet int64) {
+func (b *reporter) freezeSettlements(f *inFlightReport, s *shard, fleet int64) {
 	m := &f.message
 	for size := 0; s.settlements.Len() > 0 && len(m.Settlements) < events.MaxSettlements &&
 		size < settlementText; {
@@ -147,7 +147,7 @@ func (b *behind) freezeSettlements(f *flight, s *shard, fleet int64) {
 
 // landSettlements takes in that a report has ended, and whether its settlements were dealt with,
 // but for those that were not covered. Others go into another report.
-func (b *behind) landSettlements(f *flight, dealtWith bool, uncovered []uint32, fleet int64) {
+func (b *reporter) landSettlements(f *inFlightReport, dealtWith bool, uncovered []uint32, fleet int64) {
 	if q := &b.checker.settling; dealtWith {
 		q.Answered(f.settlements, uncovered, fleet)
 	} else {

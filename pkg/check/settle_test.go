@@ -148,8 +148,8 @@ func TestKeysThatAreNone(t *testing.T) {
 	}
 }
 
-// TestSettleWhileTheRuleIsAway: a checker alone remembers what is settled of a rule that is not in
-// force, or has another window for a while.
+// TestSettleWhileTheRuleIsAway: a checker alone remembers what is withdrawn of a rule that is not
+// in force, or has another window for a while.
 func TestSettleWhileTheRuleIsAway(t *testing.T) {
 	was, longer := rule("r", 20, time.Hour, 1), rule("r", 20, 2*time.Hour, 1)
 	for why, between := range map[string]rules.Rule{"away": rule("s", 20, time.Hour, 1), "another": longer} {
@@ -205,7 +205,8 @@ func kindsOf(r *events.Report) string {
 	return strings.Join(all, ", ")
 }
 
-// answerAll answers the last report: a total of the newest bucket for each row, 0 for the rest, and of its settlements.
+// answerAll answers the last report: a total of the newest bucket for each row, 0 for the rest, and
+// of its settlements.
 func (f *fleet) answerAll(now int64, settlements int, totals ...uint64) {
 	f.t.Helper()
 	m := f.refresh(append(totals, make([]uint64, f.last().Hits.Keys()-len(totals))...)...)
@@ -261,7 +262,8 @@ func TestSettlementsAreReported(t *testing.T) {
 	expect(t, len(got) == 1 && len(got[0].Settlements) == 0, "then: %v", got)
 }
 
-// TestSettlementsAreSentAgain until an answer counts them; aggregators of before settlements ignore them.
+// TestSettlementsAreSentAgain until an answer counts them; aggregators of before settlements ignore
+// them.
 func TestSettlementsAreSentAgain(t *testing.T) {
 	f, l := fleetAndLimiter(t, Options{}, rule("r", 20, time.Minute, 1))
 	text := receipt(t, l, noon, "k", 12)
@@ -289,8 +291,8 @@ func TestSettlementsAreSentAgain(t *testing.T) {
 	settlementStats(t, f.Checker, 1, 1, 0)
 }
 
-// TestUncoveredSettlementsWait: what gives back hits that the store has not heard of is sent again, and in the end given up; others
-// of the same report are not.
+// TestUncoveredSettlementsWait: what gives back hits that the store has not heard of is sent again,
+// and in the end given up; others of the same report are not.
 func TestUncoveredSettlementsWait(t *testing.T) {
 	f, l := fleetAndLimiter(t, Options{}, rule("r", 20, time.Hour, 1))
 	texts := [...]string{receipt(t, l, noon, "k", 5), receipt(t, l, noon, "k", 6), receipt(t, l, noon, "k", 7)}
@@ -368,7 +370,8 @@ func TestSettlementsAreBounded(t *testing.T) {
 	mustSettle(t, f.Checker, noon+50*ms, three, 0) // it was not used up
 }
 
-// TestSettlementsEndQuietWaits: hits of a quiet key wait for their report no longer than their settlement does.
+// TestSettlementsEndQuietWaits: hits of a quiet key wait for their report no longer than their
+// settlement does.
 func TestSettlementsEndQuietWaits(t *testing.T) {
 	f, l := fleetAndLimiter(t, Options{}, rule("r", 100_000, time.Hour, 1))
 	f.welcomeOf(noon, 3)
@@ -396,7 +399,8 @@ func TestSettlementsNearTheLimitAreSentSoon(t *testing.T) {
 	}
 }
 
-// TestStopDeliversSettlements: Run does not return before settlements are answered, or reports failure.
+// TestStopDeliversSettlements: Run does not return before settlements are answered, or reports
+// failure.
 func TestStopDeliversSettlements(t *testing.T) {
 	for _, answers := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {
@@ -406,9 +410,9 @@ func TestStopDeliversSettlements(t *testing.T) {
 			stop()
 			settled, answered := 0, 0
 			err := f.ends(done, func() {
-				f.behind.mu.Lock() // which Run sends under
+				f.reporter.mu.Lock() // which Run sends under
 				reports := f.tape.reports[answered:]
-				f.behind.mu.Unlock()
+				f.reporter.mu.Unlock()
 				for _, m := range reports {
 					answered++
 					if answers {
@@ -475,8 +479,8 @@ func TestReceipts(t *testing.T) {
 	expect(t, errors.Is(err, ErrSettled), "twice: %v", err)
 }
 
-// TestReceiptsOfRulesWithACost: a receipt is about the rules that have a cost of their own, also for
-// callers of an override; the others stay as they are.
+// TestReceiptsOfRulesWithACost: a receipt is about the rules that have a cost of their own, also
+// for callers of an override; the others stay as they are.
 func TestReceiptsOfRulesWithACost(t *testing.T) {
 	requests, cost := rule("requests", 100, time.Minute, 1), rule("tokens", 1000, time.Minute, 1)
 	cost.Cost = "tokens"
@@ -490,7 +494,7 @@ func TestReceiptsOfRulesWithACost(t *testing.T) {
 				"%s: %v, %v", tier, m, err)
 			mustSettle(t, c, noon, text, 301)
 			equal(t, left(limiter(t, c, "requests"), noon, tier), 99, "%s: requests left", tier)
-			l := c.program.Load().byName[name]
+			l := c.ruleset.Load().byName[name]
 			equal(t, left(l, noon, tier), l.Rule().Limit-301, "%s: left", tier)
 		}
 	}

@@ -13,13 +13,13 @@ import (
 // matches, it may pass, and the decision names no rule. It allocates nothing for keys that have
 // been seen lately.
 func (c *Checker) Check(attrs identity.Attributes, cost int64) (d Decision) {
-	p := c.program.Load()
+	p := c.ruleset.Load()
 	c.check(&d, p, c.now(p), attrs, max(cost, 1))
 	return d
 }
 
 // check writes its decision to d, which is zero.
-func (c *Checker) check(d *Decision, p *program, now int64, attrs identity.Attributes, cost int64) {
+func (c *Checker) check(d *Decision, p *ruleset, now int64, attrs identity.Attributes, cost int64) {
 	a := c.scratch.Get().(*evaluation)
 	defer c.scratch.Put(a)
 	if !a.match(p, attrs, now, cost, charging) {
@@ -57,10 +57,10 @@ func (a *evaluation) decide(d *Decision, attrs identity.Attributes, now int64) (
 }
 
 // ask asks all, and writes the decision of the one that restricts the caller most to d, which is
-// zero. Every cell is locked.
+// zero. Every counter is locked.
 func (a *evaluation) ask(d *Decision, now int64) {
-	// The worst one so far is in one place and the next goes into the other: a decision that is copied
-	// just when it has been made waits for the stores of its parts.
+	// The worst one so far is in one place and the next goes into the other: a decision that is
+	// copied just when it has been made waits for the stores of its parts.
 	worst, next := d, &a.answer
 	// The places of its rule, of those that can deny, and of the rest; of equal ones the first
 	// decides.
@@ -102,11 +102,11 @@ func (a *evaluation) ask(d *Decision, now int64) {
 	}
 }
 
-// conclude charges all or none. If the caller waits, the hit is not denied yet. Every cell is
+// conclude charges all or none. If the caller waits, the hit is not denied yet. Every counter is
 // locked.
 func (a *evaluation) conclude(agreed, waits bool, now int64) {
 	for i := range a.decisions {
-		if q := &a.decisions[i]; q.cell == nil && (!agreed || q.denies) { // else its cell knows the key
+		if q := &a.decisions[i]; q.cell == nil && (!agreed || q.denies) { // else its counter knows the key
 			q.limiter.noteDenied(a.key(i), 1)
 		}
 		a.decisions[i].conclude(agreed, waits, now)
@@ -125,7 +125,7 @@ func (q *ruleDecision) ask(d *Decision, now int64, key string) {
 	}
 }
 
-// decide makes the decision of a rule whose cell is locked.
+// decide makes the decision of a rule whose counter is locked.
 func (q *ruleDecision) decide(d *Decision, now int64) {
 	l, c := q.limiter, q.cell
 	if q.consider(now) {
@@ -192,7 +192,7 @@ func (q *ruleDecision) foresees() bool {
 	return q.cell.lookAhead(q.terms.whole(), q.at, room) != nil && q.cost <= q.room
 }
 
-// conclude charges one rule if all agreed, and leaves its cell ready for the next check.
+// conclude charges one rule if all agreed, and leaves its counter ready for the next check.
 func (q *ruleDecision) conclude(agreed, waits bool, now int64) {
 	l, c, cost := q.limiter, q.cell, q.cost
 	if !waits {
@@ -201,7 +201,7 @@ func (q *ruleDecision) conclude(agreed, waits bool, now int64) {
 	agreed = agreed && !q.denies // a rule that never denies may not have agreed
 	switch {
 	case agreed && c == nil:
-		l.counters[0].admit(1, cost)
+		l.tallies[0].admit(1, cost)
 		l.overflow.Add(cost)
 		l.stray()
 	case agreed && q.wait > 0:
@@ -212,13 +212,13 @@ func (q *ruleDecision) conclude(agreed, waits bool, now int64) {
 		c.took(q.terms, q.at, cost, 0)
 		q.admitted(cost)
 	case c == nil:
-		l.counters[0].denied.Add(1)
+		l.tallies[0].denied.Add(1)
 	default:
 		q.denied(waits || q.wait > 0, cost, now)
 	}
 }
 
-// admitted leaves the cell of a hit that was charged ready for the next check.
+// admitted leaves the counter of a hit that was charged ready for the next check.
 func (q *ruleDecision) admitted(cost int64) {
 	l, c := q.limiter, q.cell
 	switch a := c.ahead(); {
@@ -236,12 +236,12 @@ func (q *ruleDecision) admitted(cost int64) {
 	}
 }
 
-// denied leaves the cell of a hit that was not charged ready for the next check. If its caller
+// denied leaves the counter of a hit that was not charged ready for the next check. If its caller
 // waits, it is not denied yet.
 func (q *ruleDecision) denied(waits bool, cost, now int64) {
 	l, c := q.limiter, q.cell
 	if !q.passes && !waits {
-		l.counters[c.stripe].denied.Add(1)
+		l.tallies[c.stripe].denied.Add(1)
 		l.noteDenied(c.key(), 1)
 		c.touch(now)
 		if q.chargesDenied(cost) {
@@ -250,14 +250,14 @@ func (q *ruleDecision) denied(waits bool, cost, now int64) {
 	}
 	switch a := c.ahead(); {
 	case a != nil && q.terms.full != nil:
-		// Pass has not been asked; and who has only a share of the limit does not ask for what the others
-		// divide.
+		// Pass has not been asked; and who has only a share of the limit does not ask for what the
+		// others divide.
 	case a != nil && q.passes: // by another rule
 		a.Return(a.part, cost)
 		q.ease()
 	case a != nil:
-		// Nobody lets pass what does not fit by what is known; it would look as if there were others'
-		// hits to expect.
+		// Nobody lets pass what does not fit by what is known; it would look as if there were
+		// others' hits to expect.
 		if cost <= max(q.room, 1) {
 			a.note(q.at, 0, cost)
 			c.doubt(q.terms, q.at, cost, 1)

@@ -5,10 +5,12 @@ import "time"
 // Stats is a snapshot of a checker's counters: every decision that was made before it was asked for
 // is in them.
 type Stats struct {
-	// Rules in the order of the rule set in force, then those that are not in force any more but still have
-	// something to report, and in no order the limits that requests have brought along ([InlineLimit]). No name is there twice.
+	// Rules in the order of the rule set in force, then those that are not in force any more but
+	// still have something to report, and in no order the limits that requests have brought along
+	// ([InlineLimit]). No name is there twice.
 	Rules []RuleStats
-	// Removed is the sum of all rules that are not in force any more and have nothing left to report.
+	// Removed is the sum of all rules that are not in force any more and have nothing left to
+	// report.
 	Removed RuleStats
 	// Revision is that of the rules in force.
 	Revision uint64
@@ -17,12 +19,12 @@ type Stats struct {
 	// Reports sent for the first time; sent again; answered; given up after 20 hours or because
 	// the number of shards changed; and sends that failed at once.
 	ReportsSent, ReportsRepeated, ReportsAnswered, ReportsGivenUp, ReportsUnsent int64
-	// Lease requests sent; sent again, anew, because there was no answer; answered; refused. Waiting is how
-	// many callers of Wait wait now.
+	// Lease requests sent; sent again, anew, because there was no answer; answered; refused.
+	// Waiting is how many callers of Wait wait now.
 	LeasesSent, LeasesRepeated, LeasesAnswered, LeasesRefused int64
 	Waiting                                                   int
-	// Settlements taken in, one for each rule that a receipt names; answered; given up, because they had become too old
-	// or were refused. The others wait.
+	// Settlements taken in, one for each rule that a receipt names; answered; given up, because
+	// they had become too old or were refused. The others wait.
 	SettlementsTaken, SettlementsAnswered, SettlementsLost int64
 	// Alarms taken in. Ignored counts answers to what had been answered before, Unreadable
 	// messages and answers that made no sense.
@@ -41,10 +43,11 @@ type Stats struct {
 
 // RuleStats are one rule's counters. Everything but Allowed and Denied is in hits.
 type RuleStats struct {
-	// Rule is its name; that of the counter, where an override has one of its own (rules.Rule.WireName).
+	// Rule is its name; that of the counter, where an override has one of its own
+	// (rules.Rule.WireName).
 	Rule string
-	// Decisions by this rule. One that another rule denied is in neither. What a rule with `shadow: true` would have denied is
-	// in Denied.
+	// Decisions by this rule. One that another rule denied is in neither. What a rule with `shadow:
+	// true` would have denied is in Denied.
 	Allowed, Denied int64
 	// Charged = Answered + InFlight + Pending + Overflow + Lost + Cancelled.
 	Charged int64
@@ -60,8 +63,9 @@ type RuleStats struct {
 	BadCosts int64
 	// Cancelled hits were of reservations that were given back before they had been reported.
 	Cancelled int64
-	// FalseDenials are about how many of Denied turned out later to have had room, by more than max(1 hit, 2 % of the limit).
-	// Those by a share of the limit, and in silence, are not looked at.
+	// FalseDenials are about how many of Denied turned out later to have had room, by more than
+	// max(1 hit, 2 % of the limit). Those by a share of the limit, and in silence, are not looked
+	// at.
 	FalseDenials int64
 }
 
@@ -74,8 +78,8 @@ func (s Stats) Unreported() int64 {
 	return n
 }
 
-// behindStats are the counters kept under behind's lock.
-type behindStats struct {
+// reporterStats are the counters kept under the reporter's lock.
+type reporterStats struct {
 	sent, repeated, answered, givenUp, unsent int64
 	alarms, ignored, unreadable               int64
 }
@@ -83,10 +87,10 @@ type behindStats struct {
 // Stats returns a snapshot of the counters. Its cost grows with the number of rules, and of keys
 // with hits that are in no report yet, those of QuietFor at most.
 func (c *Checker) Stats() Stats {
-	b := &c.behind
+	b := &c.reporter
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.eachQueued(func(x *cell) {
+	b.eachQueued(func(x *counter) {
 		x.mu.Lock()
 		x.putDown()
 		x.mu.Unlock()
@@ -112,7 +116,7 @@ func (c *Checker) Stats() Stats {
 		Checkers:        int(c.fleet.Load()),
 		ClockOffset:     c.clock.Offset(),
 		Problem:         b.problem,
-		Revision:        c.program.Load().revision,
+		Revision:        c.ruleset.Load().revision,
 	}
 	if b.heard != 0 {
 		s.Heard = max(time.Duration(b.now-b.heard), 1) // just now is not never
@@ -122,15 +126,15 @@ func (c *Checker) Stats() Stats {
 	return s
 }
 
-// eachQueued calls f with every queued cell, which are all that may hold an allowance. Some may
-// come twice. behind's lock is held, so that none leaves its queue.
-func (b *behind) eachQueued(f func(*cell)) {
+// eachQueued calls f with every queued counter, which are all that may hold an allowance. Some may
+// come twice. the reporter's lock is held, so that none leaves its queue.
+func (b *reporter) eachQueued(f func(*counter)) {
 	for i := range b.checker.dirty {
 		for c := b.checker.dirty[i].head.Load(); c != nil; c = c.next {
 			f(c)
 		}
 	}
-	for _, c := range b.homeless {
+	for _, c := range b.unsharded {
 		f(c)
 	}
 	for i := range b.shards {
@@ -141,8 +145,9 @@ func (b *behind) eachQueued(f func(*cell)) {
 	})
 }
 
-// ruleStats are the counters by the names of the rules: a rule that has started clean is one with what it was before.
-func (b *behind) ruleStats() []RuleStats {
+// ruleStats are the counters by the names of the rules: a rule that has started clean is one with
+// what it was before.
+func (b *reporter) ruleStats() []RuleStats {
 	var all []RuleStats
 	at := make(map[string]int)
 	for l := range b.limiters() {
@@ -158,7 +163,8 @@ func (b *behind) ruleStats() []RuleStats {
 	return all
 }
 
-// stats returns this limiter's counters, but for what has been put down as past. behind's lock is held.
+// stats returns this limiter's counters, but for what has been put down as past. the reporter's
+// lock is held.
 func (l *Limiter) stats(local bool) RuleStats {
 	r := RuleStats{
 		Answered: l.owed.answered,
@@ -171,8 +177,8 @@ func (l *Limiter) stats(local bool) RuleStats {
 
 		FalseDenials: l.falseDenials.Load(),
 	}
-	for i := range l.counters {
-		n := &l.counters[i]
+	for i := range l.tallies {
+		n := &l.tallies[i]
 		allowed := n.allowed.Load()
 		r.Allowed += allowed
 		r.Denied += n.denied.Load()

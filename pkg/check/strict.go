@@ -12,11 +12,11 @@ import (
 
 // strict is what a limiter under strict enforcement has beside the rest.
 type strict struct {
-	// forgotten is the newest bucket of which a cell that has left the live map had been granted
+	// forgotten is the newest bucket of which a counter that has left the live map had been granted
 	// permits. How many it had spent is unknown, and all are taken to be.
 	forgotten atomic.Int64
 
-	// By behind's lock: the request that index belongs to, and the rule's index in it.
+	// By the reporter's lock: the request that index belongs to, and the rule's index in it.
 	build uint64
 	index int
 }
@@ -34,7 +34,7 @@ func newStrict(r *rules.Rule, l Link) *strict {
 	return s
 }
 
-// leave notes that a cell leaves the live map.
+// leave notes that a counter leaves the live map.
 func (s *strict) leave(p *permit.Account) {
 	newest := p.Newest()
 	for {
@@ -45,55 +45,56 @@ func (s *strict) leave(p *permit.Account) {
 	}
 }
 
-// strictCell is the memory of a strict limiter's cell. It keeps the permits out of all other cells,
-// which fill two cache lines exactly.
-type strictCell struct {
-	cell
+// strictCounter is the memory of a strict limiter's counter. It keeps the permits out of all other
+// counters, which fill two cache lines exactly.
+type strictCounter struct {
+	counter
 	permits permit.Account
-	next    *cell // in the stack of cells that ask
+	next    *counter // in the stack of counters that ask
 }
 
-// blankCell returns the memory for a limiter's cell.
-func (l *Limiter) blankCell() *cell {
+// blankCell returns the memory for a limiter's counter.
+func (l *Limiter) blankCell() *counter {
 	if l.strict == nil {
-		return new(cell)
+		return new(counter)
 	}
-	s := new(strictCell)
+	s := new(strictCounter)
 	s.permits.Forget(l.strict.forgotten.Load())
-	return &s.cell
+	return &s.counter
 }
 
-// ofStrict returns the memory of a strict limiter's cell.
-func (c *cell) ofStrict() *strictCell { return (*strictCell)(unsafe.Pointer(c)) } // see blankCell
+// ofStrict returns the memory of a strict limiter's counter.
+func (c *counter) ofStrict() *strictCounter { return (*strictCounter)(unsafe.Pointer(c)) } // see blankCell
 
-// permits returns the cell's permits; nil if its limiter is not strict.
-func (c *cell) permits() *permit.Account {
+// permits returns the counter's permits; nil if its limiter is not strict.
+func (c *counter) permits() *permit.Account {
 	if c.limiter.strict == nil {
 		return nil
 	}
 	return &c.ofStrict().permits
 }
 
-// moment is a time of the cell's for its permits. The lock is held, the cell settled and rotated.
-func (c *cell) moment(at int64) permit.Moment {
+// moment is a time of the counter's for its permits. The lock is held, the counter current
+//.
+func (c *counter) moment(at int64) permit.Moment {
 	l := c.limiter
 	return permit.Moment{Shape: &l.shape, Now: at, Bucket: c.newest, Error: l.checker.clock.Error()}
 }
 
-// What a check does in a cell of a strict limiter, in place of what cell.go and limiter.go do. The
-// cell's lock is held in all of it, unless it says otherwise.
+// What a check does in a counter of a strict limiter, in place of what counter.go and limiter.go
+// do. The counter's lock is held in all of it, unless it says otherwise.
 
-// permitted is how many hits the permits allow at time at. The cell is settled and rotated. It
-// stays out of room, which other cells' checks go through.
+// permitted is how many hits the permits allow at time at. The counter is current. It
+// stays out of room, which other counters' checks go through.
 //
 //go:noinline
-func (c *cell) permitted(p *permit.Account, at int64) int64 { return p.Room(c.moment(at)) }
+func (c *counter) permitted(p *permit.Account, at int64) int64 { return p.Room(c.moment(at)) }
 
 // permitsEnd is until when permits of the newest bucket may be spent.
-func (c *cell) permitsEnd() int64 { return c.end() - c.limiter.checker.clock.Error() }
+func (c *counter) permitsEnd() int64 { return c.end() - c.limiter.checker.clock.Error() }
 
 // armPermits leaves an allowance behind.
-func (c *cell) armPermits(t *terms, p *permit.Account, room int64) {
+func (c *counter) armPermits(t *limits, p *permit.Account, room int64) {
 	give, ask := p.Allowance(room)
 	if ask {
 		c.ask(p)
@@ -107,7 +108,7 @@ func (c *cell) armPermits(t *terms, p *permit.Account, room int64) {
 }
 
 // blockPermits lets further checks be denied without the lock, while asking for permits is in vain.
-func (c *cell) blockPermits(t *terms, p *permit.Account, at int64) {
+func (c *counter) blockPermits(t *limits, p *permit.Account, at int64) {
 	if until := min(p.InVainUntil(), c.end()); until > at && !p.IsAwaited() {
 		c.endAt(until)
 		c.allowance.Store(blocked | t.stamp)
@@ -116,7 +117,7 @@ func (c *cell) blockPermits(t *terms, p *permit.Account, at int64) {
 
 // refusePermits makes the decision for a hit for which there are not enough permits, and asks for
 // more.
-func (c *cell) refusePermits(d *Decision, t *terms, p *permit.Account, now, at, cost, room int64) {
+func (c *counter) refusePermits(d *Decision, t *limits, p *permit.Account, now, at, cost, room int64) {
 	l := c.limiter
 	l.fill(d, t, room)
 	d.Reset = l.reset(t, now)
@@ -136,27 +137,28 @@ func (c *cell) refusePermits(d *Decision, t *terms, p *permit.Account, now, at, 
 }
 
 // retryPermits is how long until a permit can be there. The lock is not needed.
-func (c *cell) retryPermits(p *permit.Account, now int64) time.Duration {
-	return max(time.Duration(p.FreeAt()-now), c.limiter.checker.behind.leases.soon())
+func (c *counter) retryPermits(p *permit.Account, now int64) time.Duration {
+	return max(time.Duration(p.FreeAt()-now), c.limiter.checker.reporter.leases.soon())
 }
 
 // denyUnlocked completes a denial by a block, without the lock.
-func (c *cell) denyUnlocked(d *Decision, p *permit.Account, now int64) {
+func (c *counter) denyUnlocked(d *Decision, p *permit.Account, now int64) {
 	p.RefusedUnlocked()
 	d.RetryAfter = max(d.RetryAfter, c.retryPermits(p, now))
 }
 
-// ask lets the cell be in one of the next requests.
-func (c *cell) ask(p *permit.Account) {
+// ask lets the counter be in one of the next requests.
+func (c *counter) ask(p *permit.Account) {
 	if p.Ask() {
 		k := c.limiter.checker
-		k.behind.leases.asks.push(c)
+		k.reporter.leases.asks.push(c)
 		k.wakeUp()
 	}
 }
 
-// askIfNeeded asks if there is anything to ask for, or to return. The cell is settled and rotated.
-func (c *cell) askIfNeeded(p *permit.Account, fleet int64) {
+// askIfNeeded asks if there is anything to ask for, or to return. The counter is current
+//.
+func (c *counter) askIfNeeded(p *permit.Account, fleet int64) {
 	if p.ShouldAsk(c.moment(fleet)) {
 		c.ask(p)
 	}

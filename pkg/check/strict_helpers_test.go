@@ -54,7 +54,8 @@ func (f *fleet) asked() (m *events.LeaseRequest, n int) {
 	return f.tape.leases[n-1], n
 }
 
-// grants answers the first key of the last request, in the bucket that it named, or newer buckets later.
+// grants answers the first key of the last request, in the bucket that it named, or newer buckets
+// later.
 func (f *fleet) grants(now int64, newer, granted, spoken int64, wait time.Duration) {
 	f.t.Helper()
 	m, _ := f.asked()
@@ -65,7 +66,8 @@ func (f *fleet) grants(now int64, newer, granted, spoken int64, wait time.Durati
 	})
 }
 
-// grant answers each key of the last request with the permits granted so far, and when more can be free.
+// grant answers each key of the last request with the permits granted so far, and when more can be
+// free.
 func (f *fleet) grant(now int64, m *events.LeaseRequest, permits func(i int) (granted uint64, wait time.Duration)) {
 	f.t.Helper()
 	g := &events.Grant{Epoch: m.Epoch, Shard: m.Shard, Sequence: m.Sequence, Generation: 1, Version: m.Sequence, Age: m.Age}
@@ -135,7 +137,8 @@ func (f *fleet) steps(from, until, every int64) {
 	}
 }
 
-// asksNothing fails the test if a step between these times, in ms after noon, sends a lease request.
+// asksNothing fails the test if a step between these times, in ms after noon, sends a lease
+// request.
 func (f *fleet) asksNothing(from, until, every int64) {
 	f.t.Helper()
 	before := len(f.tape.leases)
@@ -145,7 +148,8 @@ func (f *fleet) asksNothing(from, until, every int64) {
 	}
 }
 
-// wantHit checks key k, fails the test unless the hit is allowed or denied as wanted, and returns the decision.
+// wantHit checks key k, fails the test unless the hit is allowed or denied as wanted, and returns
+// the decision.
 func wantHit(t testing.TB, l *Limiter, now, cost int64, allowed bool, why string) Decision {
 	t.Helper()
 	d := atTime(now, l).Check("k", cost)

@@ -1,9 +1,10 @@
 package check
 
-// Tracing is told of a report that is about to be sent for the first time, of so many keys and to this shard. If the report is to
-// be traced it returns the W3C traceparent that goes with it, of at most events.MaxTrace bytes, and a function that is told what
-// becomes of it; else "" and nil. Both are called one at a time, with a lock held: they must be quick, and must not call the checker.
-// Of a report that is not answered when the checker stops nothing more is told.
+// Tracing is told of a report that is about to be sent for the first time, of so many keys and to
+// this shard. If the report is to be traced it returns the W3C traceparent that goes with it, of at
+// most events.MaxTrace bytes, and a function that is told what becomes of it; else "" and nil. Both
+// are called one at a time, with a lock held: they must be quick, and must not call the checker. Of
+// a report that is not answered when the checker stops nothing more is told.
 type Tracing func(shard uint32, sequence uint64, keys int) (traceparent string, follow func(TraceEvent))
 
 // TraceEvent is what has become of a report.
@@ -24,7 +25,7 @@ const (
 )
 
 // trace asks whether a report that has just been made is to be traced.
-func (f *flight) trace(t Tracing, number uint32) {
+func (f *inFlightReport) trace(t Tracing, number uint32) {
 	f.message.Trace, f.follow = "", nil
 	if t != nil {
 		f.message.Trace, f.follow = t(number, f.sequence, len(f.rows))
@@ -32,7 +33,7 @@ func (f *flight) trace(t Tracing, number uint32) {
 }
 
 // tell tells whoever follows the report.
-func (f *flight) tell(e TraceEvent) {
+func (f *inFlightReport) tell(e TraceEvent) {
 	if f.follow != nil {
 		f.follow(e)
 	}

@@ -2,35 +2,35 @@ package check
 
 import "github.com/offpath-io/offpath/pkg/window"
 
-// view is a copy of a cell, to look at and to decide with as if it were the cell; nobody else sees
-// it, and the cell stays as it is, with the allowance that lies in it. Nothing that is done with it
-// reaches anything but itself.
+// view is a copy of a counter, to look at and to decide with as if it were the counter; nobody else
+// sees it, and the counter stays as it is, with the allowance that lies in it. Nothing that is done
+// with it reaches anything but itself.
 type view struct {
-	strictCell // the cell of a limiter of any kind
-	more       more
-	ahead      ahead
-	counts     []int64
-	inFlight   []int64
-	refunds    []int64
-	level      drained
+	strictCounter // the counter of a limiter of any kind
+	more          more
+	ahead         keyForecast
+	counts        []int64
+	inFlight      []int64
+	refunds       []int64
+	level         levelState
 }
 
-// of makes the view one of the cell of a key, or of what is remembered of it, and returns it as a
-// cell. The key's text must outlive its use.
-func (v *view) of(l *Limiter, key string, now int64) *cell {
-	if c := l.checker.cells.load(l, key); c != nil {
+// of makes the view one of the counter of a key, or of what is remembered of it, and returns it as
+// a counter. The key's text must outlive its use.
+func (v *view) of(l *Limiter, key string, now int64) *counter {
+	if c := l.checker.table.load(l, key); c != nil {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		if !c.is(dead) {
 			v.copy(c, now)
-			return &v.cell
+			return &v.counter
 		}
 	}
 	v.blank(l, key, l.shape.Bucket(now))
 	if old := l.recall(key); old != nil {
 		v.learn(old)
 	}
-	return &v.cell
+	return &v.counter
 }
 
 // blank makes it that of a key without hits.
@@ -40,11 +40,11 @@ func (v *view) blank(l *Limiter, key string, bucket int64) {
 	v.state = viewed | queued // it is in no queue, and gets into none
 	v.counts = append(v.counts[:0], make([]int64, 2*l.live)...)
 	v.more = more{counts: v.counts}
-	v.cell.more = &v.more
+	v.counter.more = &v.more
 	if l.shape.Drains() {
 		none := window.Level{Bucket: bucket - int64(l.live)}
 		v.level.dates.Clear()
-		v.level = drained{level: none, own: none, dates: v.level.dates}
+		v.level = levelState{level: none, own: none, dates: v.level.dates}
 		v.more.drained = &v.level
 	}
 	v.allowance.Store(0)
@@ -55,8 +55,8 @@ func (v *view) blank(l *Limiter, key string, bucket int64) {
 	}
 }
 
-// copy makes it that of a cell, which is locked.
-func (v *view) copy(c *cell, now int64) {
+// copy makes it that of a counter, which is locked.
+func (v *view) copy(c *counter, now int64) {
 	l := c.limiter
 	v.blank(l, c.key(), c.newest)
 	v.generation, v.overflow = c.generation, c.overflow

@@ -168,7 +168,7 @@ func (c *Checker) waitForTurn(ctx context.Context, r *Request) (Result, error) {
 // othersWait finds a line of the request in which others wait already; none if w is in a
 // line, or if the request has nothing to wait for.
 func (c *Checker) othersWait(w *caller, attrs identity.Attributes, cost int64) (waitingLine, bool) {
-	if w.turn != nil || c.behind.leases.waiting.Load() == 0 {
+	if w.turn != nil || c.reporter.leases.waiting.Load() == 0 {
 		return waitingLine{}, false
 	}
 	d := c.Do(Request{Attributes: attrs, Cost: cost, Mode: Peek})
@@ -185,7 +185,7 @@ func (c *Checker) othersWait(w *caller, attrs identity.Attributes, cost int64) (
 func (c *Checker) findLine(
 	attrs identity.Attributes, cost int64, isIt func(rule string, at waitingLine) bool,
 ) (waitingLine, bool) {
-	p := c.program.Load()
+	p := c.ruleset.Load()
 	a := c.scratch.Get().(*evaluation)
 	defer c.scratch.Put(a)
 	if !a.match(p, attrs, c.now(p), max(cost, 1), peeking) {
@@ -209,7 +209,7 @@ func (c *Checker) findLine(
 // inLine finds the one limiter that a request is limited by, if callers wait there in turn: a
 // bucket that drains, of a rule that is the same to all requests but for their keys.
 func (c *Checker) inLine(attrs identity.Attributes) (l *Limiter, key string, ok bool) {
-	p := c.program.Load()
+	p := c.ruleset.Load()
 	var room [8]*rules.Rule
 	found := p.set.Find(room[:0], attrs)
 	if len(found) != 1 {

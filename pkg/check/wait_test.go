@@ -55,7 +55,8 @@ func TestWaitersPassAtTheRate(t *testing.T) {
 	}
 }
 
-// TestWaitEndsWithItsContext: the hit is given back, and no wait begins that the context cannot last.
+// TestWaitEndsWithItsContext: the hit is given back, and no wait begins that the context cannot
+// last.
 func TestWaitEndsWithItsContext(t *testing.T) {
 	inRun(t, Options{}, func(t *testing.T, c *Checker, l *Limiter) {
 		l.Check("k", 5)
@@ -98,7 +99,8 @@ func TestWaitersInLineAreBounded(t *testing.T) {
 	}, r)
 }
 
-// TestWaitByAllRules waits for the rule that denies, if that lets callers wait, and for no longer than it says.
+// TestWaitByAllRules waits for the rule that denies, if that lets callers wait, and for no longer
+// than it says.
 func TestWaitByAllRules(t *testing.T) {
 	quick := rule("quick", 1, 100*time.Millisecond, 1)
 	quick.OnLimit = rules.OnLimit{Queue: true, MaxWait: time.Second, MaxDepth: 1}

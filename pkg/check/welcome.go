@@ -6,11 +6,11 @@ import (
 	"github.com/offpath-io/offpath/pkg/events"
 )
 
-// What a checker and its aggregators tell each other about themselves: hellos, and welcomes with the time and the number of
-// shards.
+// What a checker and its aggregators tell each other about themselves: hellos, and welcomes with
+// the time and the number of shards.
 
 // welcome takes in the answer to a hello.
-func (b *behind) welcome(m *events.Welcome, now int64) {
+func (b *reporter) welcome(m *events.Welcome, now int64) {
 	if m.Epoch != b.checker.o.Epoch {
 		b.stats.ignored++
 		return
@@ -42,7 +42,7 @@ func (b *behind) welcome(m *events.Welcome, now int64) {
 
 // askAgain asks for the totals that alarms have told lately, once they can be taken in, until a
 // hello that asks is answered.
-func (b *behind) askAgain(m *events.Welcome, now int64) {
+func (b *reporter) askAgain(m *events.Welcome, now int64) {
 	switch {
 	case !b.asks || len(b.shards) == 0:
 	case m.Sent == b.asked:
@@ -53,14 +53,14 @@ func (b *behind) askAgain(m *events.Welcome, now int64) {
 	}
 }
 
-// rebucket moves every cell to where the corrected clock says that its hits belong: to the nearest
-// bucket, but not beyond the one of now. It happens once, before the first report.
-func (b *behind) rebucket(step, fleet int64) {
-	b.checker.cells.each(func(c *cell) {
+// rebucket moves every counter to where the corrected clock says that its hits belong: to the
+// nearest bucket, but not beyond the one of now. It happens once, before the first report.
+func (b *reporter) rebucket(step, fleet int64) {
+	b.checker.table.each(func(c *counter) {
 		size := int64(c.limiter.shape.BucketSize())
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		c.settle(fleet)
+		c.withdraw(fleet)
 		by := floorDiv(step+size/2, size)
 		c.newest += by
 		if d := c.drained(); d != nil {
@@ -86,7 +86,7 @@ func floorDiv(a, b int64) int64 {
 // reshard takes in the number of shards: normally once, by the first welcome, which is when pending
 // hits get to know where they belong. If it changes later, the store was made anew with another
 // number; no report by the old numbering can ever be answered.
-func (b *behind) reshard(shards int, now int64) {
+func (b *reporter) reshard(shards int, now int64) {
 	fleet := b.checker.clock.Fleet(now)
 	old := b.shards
 	b.shards = make([]shard, shards)
@@ -113,16 +113,16 @@ func (b *behind) reshard(shards int, now int64) {
 			b.lates.add(l)
 		}
 	}
-	for _, c := range b.homeless {
+	for _, c := range b.unsharded {
 		b.enqueue(c)
 	}
-	b.homeless = nil
+	b.unsharded = nil
 	b.nextFlush = now
 	b.hurry()
 }
 
 // hello sends a heartbeat; leaving says that it is the last one.
-func (b *behind) hello(now int64, leaving bool) {
+func (b *reporter) hello(now int64, leaving bool) {
 	m := &events.Hello{Epoch: b.checker.o.Epoch, Sent: now, Leaving: leaving}
 	wait := b.checker.o.HelloEvery
 	if Freshness(b.checker.freshness.Load()) != Fresh {
@@ -145,8 +145,8 @@ func (b *behind) hello(now int64, leaving bool) {
 	}
 }
 
-// chooseEvery is after how many welcomes reports go to any aggregator again, so that those that have joined the fleet
-// get their share.
+// chooseEvery is after how many welcomes reports go to any aggregator again, so that those that
+// have joined the fleet get their share.
 const chooseEvery = 16
 
 // firstHelloEvery is the time between hellos until the first is answered.

@@ -10,33 +10,33 @@ import (
 	"github.com/offpath-io/offpath/pkg/window"
 )
 
-// A cell is what this checker knows of one key under one rule.
+// A counter is what this checker knows of one key under one rule.
 //
 // Per bucket it has two numbers: the *total*, which is base + in flight + pending, and the part of
 // it that is *pending*. That is enough, because a checker has one report in flight per shard: when
-// an answer says that the fleet's total is T, everything this cell ever took out of pending is in T,
-// so the new total is max(old total, T + pending). For an alarm, which may or may not contain the
-// report in flight, the same formula gives a floor. Own hits are in the total from the moment they
-// are admitted and no message takes them out.
+// an answer says that the fleet's total is T, everything this counter ever took out of pending is
+// in T, so the new total is max(old total, T + pending). For an alarm, which may or may not contain
+// the report in flight, the same formula gives a floor. Own hits are in the total from the moment
+// they are admitted and no message takes them out.
 //
 // Most checks do not take the lock: a check that does leaves behind an *allowance*, the number of
 // hits that may still pass in this bucket, already added to total and pending; the next checks only
 // take hits off it. The estimate falls as time passes and rises only by a merge, so an allowance
 // stays right until the bucket ends or a merge withdraws it. Whoever takes the lock first withdraws
-// the allowance (settle) and so sees exact numbers.
-type cell struct {
+// the allowance (withdraw) and so sees exact numbers.
+type counter struct {
 	allowance atomic.Uint64 // see allowance
 	until     atomic.Int64  // when the allowance ends, or the block; fleet time
 	limiter   *Limiter
 	long      *byte         // the key's text, if it is longer than short; never changes
-	beyond    atomic.Uint32 // how many hits there was room for beyond the allowance; raised, if its terms were
+	beyond    atomic.Uint32 // how many hits there was room for beyond the allowance; raised, if its limits were
 	length    uint16        // of the key's text
 	short     [18]byte
 	mu        sync.Mutex
 
 	// The first cache line ends here: a check that passes without the lock reads nothing below.
 
-	next       *cell         // in a dirty stack
+	next       *counter      // in a dirty stack
 	newest     int64         // bucket of totals()[0] and pending()[0]
 	active     atomic.Uint32 // when last reported or denied, in ticks
 	generation uint8         // which of the shard's generations the base is of
@@ -47,27 +47,27 @@ type cell struct {
 	inline     [4]int64
 }
 
-// more is what few cells have.
+// more is what few counters have.
 type more struct {
-	counts []int64 // totals, newest first, then pending, where inline is too short
-	ahead  *ahead  // of a key near its limit
+	counts []int64      // totals, newest first, then pending, where inline is too short
+	ahead  *keyForecast // of a key near its limit
 	// What was given back per bucket, newest first, and memory for net; nil for most.
 	refunded, net []int64
 	asks          bool // for refunds, with the next report
 
-	drained *drained // of a key that has a level
+	drained *levelState // of a key that has a level
 }
 
-// ahead returns the cell's forecast, nil if it has none. The lock is held.
-func (c *cell) ahead() *ahead {
+// ahead returns the counter's forecast, nil if it has none. The lock is held.
+func (c *counter) ahead() *keyForecast {
 	if c.more == nil {
 		return nil
 	}
 	return c.more.ahead
 }
 
-// setAhead gives the cell a forecast, or takes it away. The lock is held.
-func (c *cell) setAhead(a *ahead) {
+// setAhead gives the counter a forecast, or takes it away. The lock is held.
+func (c *counter) setAhead(a *keyForecast) {
 	switch {
 	case c.more != nil:
 		c.more.ahead = a
@@ -76,11 +76,11 @@ func (c *cell) setAhead(a *ahead) {
 	}
 }
 
-// A cell's states, a bit each.
+// A counter's states, a bit each.
 const (
 	queued   uint8 = 1 << iota // in a dirty stack or waiting for its report
 	inFlight                   // in the report that is not answered yet
-	ageing                     // waiting in the queue of cells that may leave
+	ageing                     // waiting in the queue of counters that may leave
 	dead                       // has left the live map; nothing may be charged to it
 	waiting                    // queued, but its key is quiet: its hits wait
 	waited                     // they may not wait any longer
@@ -89,16 +89,16 @@ const (
 )
 
 // The allowance is one word, so that a check can take a hit off it and count itself by one atomic
-// operation: hits left in the lower 24 bits, hits taken in the next 24, then the stamp of the terms that it was
-// reckoned from, without which it is worth nothing (terms.go). With the top bit set it is the
-// other way round: so many hits are turned away, and if that is none, all are: a block, which lets no hit
-// pass until the time in until, however many come.
+// operation: hits left in the lower 24 bits, hits taken in the next 24, then the stamp of the
+// limits that it was reckoned from, without which it is worth nothing (limits.go). With the top bit
+// set it is the other way round: so many hits are turned away, and if that is none, all are: a
+// block, which lets no hit pass until the time in until, however many come.
 
 // raised is the bit of beyond that says that an elastic rule had room.
 const raised = uint32(1) << 31
 
-// newCell returns a cell of no hits for a key, whose text it copies.
-func newCell(l *Limiter, key string, now int64) *cell {
+// newCell returns a counter of no hits for a key, whose text it copies.
+func newCell(l *Limiter, key string, now int64) *counter {
 	c := l.blankCell()
 	c.limiter, c.newest = l, l.shape.Bucket(now)
 	if len(key) > len(c.short) {
@@ -110,22 +110,22 @@ func newCell(l *Limiter, key string, now int64) *cell {
 	}
 	if l.shape.Drains() { // its counts are too many to be inline
 		none := window.Level{Bucket: c.newest - int64(l.live)}
-		c.more.drained = &drained{level: none, own: none}
+		c.more.drained = &levelState{level: none, own: none}
 	}
 	return c
 }
 
-// setKey gives a new cell its key's text, which it keeps if it is long.
-func (c *cell) setKey(key string) {
+// setKey gives a new counter its key's text, which it keeps if it is long.
+func (c *counter) setKey(key string) {
 	c.length, c.long = uint16(len(key)), nil
 	if copy(c.short[:], key) < len(key) {
 		c.long = unsafe.StringData(key)
 	}
 }
 
-// key returns the key's text. It lies inside the cell if it is short, so that finding a cell and
-// comparing its key is one access to memory.
-func (c *cell) key() string {
+// key returns the key's text. It lies inside the counter if it is short, so that finding a counter
+// and comparing its key is one access to memory.
+func (c *counter) key() string {
 	if c.long != nil {
 		return unsafe.String(c.long, c.length)
 	}
@@ -134,21 +134,21 @@ func (c *cell) key() string {
 
 // totals returns the totals per bucket, newest first, and pending how much of each is pending. The
 // lock is held.
-func (c *cell) totals() []int64 {
+func (c *counter) totals() []int64 {
 	if c.more != nil && c.more.counts != nil {
 		return c.more.counts[:c.limiter.live]
 	}
 	return c.inline[:c.limiter.live]
 }
 
-func (c *cell) pending() []int64 {
+func (c *counter) pending() []int64 {
 	if c.more != nil && c.more.counts != nil {
 		return c.more.counts[c.limiter.live:]
 	}
 	return c.inline[c.limiter.live : 2*c.limiter.live]
 }
 
-func (c *cell) is(state uint8) bool { return c.state&state != 0 }
+func (c *counter) is(state uint8) bool { return c.state&state != 0 }
 
 // A verdict is what a check without the lock came to.
 type verdict uint8
@@ -160,9 +160,10 @@ const (
 	refused // and noted as such in the word
 )
 
-// take is the common check, of a hit of cost 1: one hit off the allowance that terms of this stamp have left behind,
-// without the lock. left is how many more may pass, until when the allowance or the block ends.
-func (c *cell) take(stamp uint64, now int64) (v verdict, left, until int64) {
+// take is the common check, of a hit of cost 1: one hit off the allowance that limits of this stamp
+// have left behind, without the lock. left is how many more may pass, until when the allowance or
+// the block ends.
+func (c *counter) take(stamp uint64, now int64) (v verdict, left, until int64) {
 	until = c.until.Load()
 	if now >= until {
 		return unknown, 0, 0
@@ -186,13 +187,13 @@ func (c *cell) take(stamp uint64, now int64) (v verdict, left, until int64) {
 }
 
 // add puts own hits into the newest bucket. The lock is held.
-func (c *cell) add(hits int64) {
+func (c *counter) add(hits int64) {
 	c.totals()[0] += hits
 	c.pending()[0] += hits
 }
 
-// settle withdraws the allowance or block: what was left of it is not charged. The lock is held.
-func (c *cell) settle(now int64) {
+// withdraw withdraws the allowance or block: what was left of it is not charged. The lock is held.
+func (c *counter) withdraw(now int64) {
 	if c.allowance.Load() == 0 { // which only a holder of the lock changes, and a swap takes as long as a lock
 		return
 	}
@@ -201,7 +202,7 @@ func (c *cell) settle(now int64) {
 	if left|taken == 0 { // nothing, or a block
 		return
 	}
-	if word&blocked != 0 { // only cells with a forecast turn hits away so, and each is counted when it is
+	if word&blocked != 0 { // only counters with a forecast turn hits away so, and each is counted when it is
 		c.limiter.noteDenied(c.key(), taken)
 		c.ahead().Denied(c.ahead().part, taken)
 		c.ahead().note(c.within(now), 0, taken)
@@ -224,7 +225,7 @@ func (c *cell) settle(now int64) {
 
 // putDown counts how many hits have been taken off the allowance, which stays where it is. The lock
 // is held.
-func (c *cell) putDown() {
+func (c *counter) putDown() {
 	for {
 		word := c.allowance.Load()
 		taken := int64(word / oneTaken & leftMask)
@@ -242,18 +243,18 @@ func (c *cell) putDown() {
 
 // record counts hits that were taken off an allowance, but for those that have been. The lock is
 // held.
-func (c *cell) record(taken int64) {
+func (c *counter) record(taken int64) {
 	if a := c.ahead(); a != nil {
 		taken, a.counted = taken-int64(a.counted), uint32(taken)
 	}
-	c.limiter.counters[c.stripe].admit(taken, taken)
+	c.limiter.tallies[c.stripe].admit(taken, taken)
 }
 
-// rotate makes newest the bucket of now, and returns the time that the cell's buckets are to be read
-// at. That is now, or, if another goroutine has read the clock a moment later, in the next bucket,
-// the beginning of that. Pending hits that leave every window become late. The lock is held and the
-// cell settled.
-func (c *cell) rotate(now int64) int64 {
+// rotate makes newest the bucket of now, and returns the time that the counter's buckets are to be
+// read at. That is now, or, if another goroutine has read the clock a moment later, in the next
+// bucket, the beginning of that. Pending hits that leave every window become late. The lock is held
+// and the allowance withdrawn.
+func (c *counter) rotate(now int64) int64 {
 	shape := c.limiter.shape
 	by := shape.Bucket(now) - c.newest
 	switch {
@@ -289,8 +290,8 @@ func (c *cell) rotate(now int64) int64 {
 }
 
 // pullBack makes newest an earlier bucket, which takes the hits of those after it. The lock is held
-// and the cell settled.
-func (c *cell) pullBack(by int64) {
+// and the allowance withdrawn.
+func (c *counter) pullBack(by int64) {
 	c.newest -= by
 	all := [...][]int64{c.totals(), c.pending(), c.refunded(), nil}
 	if a := c.ahead(); a != nil {
@@ -323,9 +324,10 @@ func shift(counts []int64, keep int64) {
 	clear(counts[:int64(len(counts))-keep])
 }
 
-// room settles and rotates, and returns how many hits still fit under these terms. The lock is held.
-func (c *cell) room(t *terms, now int64) (room, at int64) {
-	c.settle(now)
+// room settles and rotates, and returns how many hits still fit under these limits. The lock is
+// held.
+func (c *counter) room(t *limits, now int64) (room, at int64) {
+	c.withdraw(now)
 	at = c.rotate(now)
 	if p := c.permits(); p != nil {
 		return c.permitted(p, at), at
@@ -333,28 +335,28 @@ func (c *cell) room(t *terms, now int64) (room, at int64) {
 	return c.remaining(t, at), at
 }
 
-// charge admits a hit. The lock is held and the cell settled and rotated.
-func (c *cell) charge(cost int64) {
+// charge admits a hit. The lock is held and the counter current.
+func (c *counter) charge(cost int64) {
 	c.add(cost)
 	if p := c.permits(); p != nil {
 		p.Spend(c.newest, cost)
 	}
-	c.limiter.counters[c.stripe].admit(1, cost)
+	c.limiter.tallies[c.stripe].admit(1, cost)
 	c.queue()
 }
 
-// queue lets the next flush see the cell. The lock is held.
-func (c *cell) queue() {
+// queue lets the next flush see the counter. The lock is held.
+func (c *counter) queue() {
 	if !c.is(queued) {
 		c.state |= queued
 		c.limiter.checker.dirty[c.stripe].push(c)
 	}
 }
 
-// arm leaves an allowance of hits behind, of the so many more that may pass. Only a queued cell may have one: the
-// flush that takes the cell off its queue settles it, so no hit can be taken that no flush will see. The lock is
-// held.
-func (c *cell) arm(t *terms, at, hits, room int64) {
+// arm leaves an allowance of hits behind, of the so many more that may pass. Only a queued counter
+// may have one: the flush that takes the counter off its queue settles it, so no hit can be taken
+// that no flush will see. The lock is held.
+func (c *counter) arm(t *limits, at, hits, room int64) {
 	if p := c.permits(); p != nil {
 		c.armPermits(t, p, hits)
 		return
@@ -363,7 +365,7 @@ func (c *cell) arm(t *terms, at, hits, room int64) {
 }
 
 // armUntil is arm with an end of the allowance's own.
-func (c *cell) armUntil(t *terms, hits, room, until int64) {
+func (c *counter) armUntil(t *limits, hits, room, until int64) {
 	if hits <= 0 || t.restless || c.overflow || !c.is(queued) || c.limiter.shape.Kind == window.Leaky {
 		return
 	}
@@ -380,20 +382,20 @@ func (c *cell) armUntil(t *terms, hits, room, until int64) {
 	c.allowance.Store(t.stamp | uint64(hits))
 }
 
-// endAt notes when the next allowance or block ends. Usually it is when the last one did, and an atomic store takes as
-// long as a lock. The lock is held.
-func (c *cell) endAt(until int64) {
+// endAt notes when the next allowance or block ends. Usually it is when the last one did, and an
+// atomic store takes as long as a lock. The lock is held.
+func (c *counter) endAt(until int64) {
 	if c.until.Load() != until {
 		c.until.Store(until)
 	}
 }
 
 // end is when the newest bucket ends. The lock is held.
-func (c *cell) end() int64 { return c.limiter.shape.End(c.newest) }
+func (c *counter) end() int64 { return c.limiter.shape.End(c.newest) }
 
 // block lets further checks be denied without the lock, until a hit of cost 1 fits again. The lock
 // is held.
-func (c *cell) block(t *terms, at int64) {
+func (c *counter) block(t *limits, at int64) {
 	if t.restless || c.overflow {
 		return
 	}
@@ -409,9 +411,9 @@ func (c *cell) block(t *terms, at int64) {
 	c.allowance.Store(blocked | t.stamp)
 }
 
-// merge raises the totals to what a message says, and returns by how much: hits of others that were not
-// known of. The lock is held and the cell settled and rotated.
-func (c *cell) merge(bucket, total int64) (news int64) {
+// merge raises the totals to what a message says, and returns by how much: hits of others that were
+// not known of. The lock is held and the counter current.
+func (c *counter) merge(bucket, total int64) (news int64) {
 	i := c.newest - bucket
 	totals := c.totals()
 	if i < 0 || i >= int64(len(totals)) {
@@ -426,8 +428,8 @@ func (c *cell) merge(bucket, total int64) (news int64) {
 }
 
 // forgetBase leaves only the pending hits: the store has lost data, and its new totals replace the
-// old ones. The lock is held and the cell settled.
-func (c *cell) forgetBase() {
+// old ones. The lock is held and the allowance withdrawn.
+func (c *counter) forgetBase() {
 	copy(c.totals(), c.pending())
 	clear(c.refunded())
 	if d := c.drained(); d != nil {
@@ -436,11 +438,12 @@ func (c *cell) forgetBase() {
 	}
 }
 
-// hasPending says whether any hit is pending. The lock is held and the cell settled.
-func (c *cell) hasPending() bool { return anyNonZero(c.pending()) }
+// hasPending says whether any hit is pending. The lock is held and the allowance withdrawn.
+func (c *counter) hasPending() bool { return anyNonZero(c.pending()) }
 
-// isEmpty says whether the cell knows of no hit in its window. The lock is held, the cell rotated.
-func (c *cell) isEmpty() bool {
+// isEmpty says whether the counter knows of no hit in its window. The lock is held, the counter
+// rotated.
+func (c *counter) isEmpty() bool {
 	d := c.drained()
 	return !anyNonZero(c.totals()) && (d == nil || d.level.Parts == 0)
 }
@@ -454,7 +457,7 @@ func anyNonZero(counts []int64) bool {
 	return false
 }
 
-// A cell's activity is measured in ticks of 268 ms, so that it fits 32 bits (for 36 years; only
+// A counter's activity is measured in ticks of 268 ms, so that it fits 32 bits (for 36 years; only
 // differences are used) and is written seldom.
 const tickBits = 28
 
@@ -463,14 +466,14 @@ func tick(now int64) uint32 { return uint32(now >> tickBits) }
 func ticks(d time.Duration) uint32 { return uint32(int64(d) >> tickBits) }
 
 // touch notes that the key is in use.
-func (c *cell) touch(now int64) {
+func (c *counter) touch(now int64) {
 	if t := tick(now); c.active.Load() != t {
 		c.active.Store(t)
 	}
 }
 
 // silent returns for how many ticks the key has not been in use.
-func (c *cell) silent(now int64) uint32 {
+func (c *counter) silent(now int64) uint32 {
 	// A difference that is negative, because clocks were read in another order, counts as none.
 	if d := tick(now) - c.active.Load(); d < 1<<31 {
 		return d

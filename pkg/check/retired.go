@@ -8,13 +8,13 @@ import (
 	"github.com/offpath-io/offpath/pkg/events"
 )
 
-// A limiter whose rule is no longer in force has *retired*: what it holds is still reported, answered and given
-// back. When nothing is left it is let *go*, and only a weak pointer to it is kept: if somebody still holds it and
-// uses it, it *strays* back among the retired, and if its rule comes back it is the rule's limiter again, since there
-// must never be two of one id.
+// A limiter whose rule is no longer in force has *retired*: what it holds is still reported,
+// answered and given back. When nothing is left it is let *go*, and only a weak pointer to it is
+// kept: if somebody still holds it and uses it, it *strays* back among the retired, and if its rule
+// comes back it is the rule's limiter again, since there must never be two of one id.
 
-// formers are the limiters whose rules are no longer in force. behind's lock guards them.
-type formers struct {
+// retirees are the limiters whose rules are no longer in force. the reporter's lock guards them.
+type retirees struct {
 	retired []*Limiter // the one to look at next first
 	at      map[ruleID]*Limiter
 	gone    map[ruleID]gone
@@ -28,13 +28,14 @@ type gone struct {
 	forgotten int64 // see strict
 }
 
-// strays are limiters that were used after they had been let go. Any goroutine adds to them.
-type strays struct {
+// revivals are limiters that were used after they had been let go. Any goroutine adds to them.
+type revivals struct {
 	mu   sync.Mutex
 	list []*Limiter
 }
 
-// stray lets a limiter that has been let go be seen again. Whoever calls it has made a cell, or counted an overflow.
+// stray lets a limiter that has been let go be seen again. Whoever calls it has made a counter, or
+// counted an overflow.
 func (l *Limiter) stray() {
 	if l.away.Load() {
 		s := &l.checker.strays
@@ -44,8 +45,8 @@ func (l *Limiter) stray() {
 	}
 }
 
-// former finds limiters of earlier programs by their ids; nil where there is none.
-func (b *behind) former(ids []ruleID) []*Limiter {
+// former finds limiters of earlier rulesets by their ids; nil where there is none.
+func (b *reporter) former(ids []ruleID) []*Limiter {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	found := make([]*Limiter, len(ids))
@@ -57,13 +58,13 @@ func (b *behind) former(ids []ruleID) []*Limiter {
 	return found
 }
 
-// counting finds the limiter whose counters are those of a rule of a message, of a rule that is in force or was and may
-// come back; nil if there is none that may hold anything.
+// counting finds the limiter whose counters are those of a rule of a message, of a rule that is in
+// force or was and may come back; nil if there is none that may hold anything.
 func (c *Checker) counting(r *events.Rule) *Limiter {
-	if l := c.program.Load().byName[r.GetName()]; l != nil && l.counts(r) {
+	if l := c.ruleset.Load().byName[r.GetName()]; l != nil && l.counts(r) {
 		return l
 	}
-	b := &c.behind
+	b := &c.reporter
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, l := range b.formers.retired {
@@ -75,7 +76,7 @@ func (c *Checker) counting(r *events.Rule) *Limiter {
 }
 
 // retire takes in that a limiter's rule is no longer in force.
-func (b *behind) retire(l *Limiter) {
+func (b *reporter) retire(l *Limiter) {
 	l.retired.Store(true)
 	if b.formers.at == nil {
 		b.formers.at = make(map[ruleID]*Limiter)
@@ -85,7 +86,7 @@ func (b *behind) retire(l *Limiter) {
 }
 
 // comeBack takes in that a limiter's rule is in force, maybe again.
-func (b *behind) comeBack(l *Limiter) {
+func (b *reporter) comeBack(l *Limiter) {
 	id := l.ruleID
 	g, known := b.formers.gone[id]
 	switch {
@@ -101,8 +102,9 @@ func (b *behind) comeBack(l *Limiter) {
 // retiredAtOnce is how many retired limiters a flush looks at, in turn.
 const retiredAtOnce = 64
 
-// letLimitersGo lets retired limiters go that hold nothing any more, and takes those back that hold something again.
-func (b *behind) letLimitersGo(fleet int64) {
+// letLimitersGo lets retired limiters go that hold nothing any more, and takes those back that hold
+// something again.
+func (b *reporter) letLimitersGo(fleet int64) {
 	b.takeStrays()
 	f := &b.formers
 	for range min(len(f.retired), retiredAtOnce) {
@@ -137,7 +139,7 @@ func (b *behind) letLimitersGo(fleet int64) {
 	}
 }
 
-// leave marks a limiter as let go, if it holds nothing. behind's lock is held.
+// leave marks a limiter as let go, if it holds nothing. the reporter's lock is held.
 func (l *Limiter) leave() bool {
 	holds := func() bool {
 		return l.cells.Load() != 0 || l.late.Load() != 0 || l.owed.inFlight != 0 || l.owed.queuedLate
@@ -145,7 +147,7 @@ func (l *Limiter) leave() bool {
 	if holds() {
 		return false
 	}
-	l.away.Store(true) // from now on, whoever makes a cell says so
+	l.away.Store(true) // from now on, whoever makes a counter says so
 	if holds() {
 		l.away.Store(false)
 		return false
@@ -153,7 +155,7 @@ func (l *Limiter) leave() bool {
 	return true
 }
 
-func (b *behind) takeStrays() {
+func (b *reporter) takeStrays() {
 	s := &b.checker.strays
 	s.mu.Lock()
 	list := s.list
@@ -168,11 +170,11 @@ func (b *behind) takeStrays() {
 }
 
 // settleAccounts puts down what a limiter that is let go has counted.
-func (b *behind) settleAccounts(l *Limiter) {
+func (b *reporter) settleAccounts(l *Limiter) {
 	s := l.stats(b.checker.o.Link == nil)
 	l.owed.told.add(s)
 	f := &b.formers
-	if _, ok := b.checker.program.Load().byName[l.name]; ok {
+	if _, ok := b.checker.ruleset.Load().byName[l.name]; ok {
 		if f.past == nil {
 			f.past = make(map[string]RuleStats)
 		}
@@ -186,11 +188,11 @@ func (b *behind) settleAccounts(l *Limiter) {
 	delete(f.past, l.name)
 }
 
-// limiters are all that may hold anything: those in force, in the order of their rules, those that have retired, and
-// those of limits that requests have brought along.
-func (b *behind) limiters() iter.Seq[*Limiter] {
+// limiters are all that may hold anything: those in force, in the order of their rules, those that
+// have retired, and those of limits that requests have brought along.
+func (b *reporter) limiters() iter.Seq[*Limiter] {
 	return func(yield func(*Limiter) bool) {
-		for _, e := range b.checker.program.Load().entries {
+		for _, e := range b.checker.ruleset.Load().entries {
 			if !yield(e.limiter) {
 				return
 			}

@@ -32,8 +32,8 @@ func TestIdleCellsAreLookedAtSeldom(t *testing.T) {
 			atTime(now, f).Step()
 			before := dues
 			for i := range dues {
-				if dues[i] = 0; f.behind.ageing.known[i].Len() > 0 {
-					dues[i] = f.behind.ageing.known[i].Peek().due
+				if dues[i] = 0; f.reporter.ageing.known[i].Len() > 0 {
+					dues[i] = f.reporter.ageing.known[i].Peek().due
 				}
 			}
 			if dues != before {

@@ -8,12 +8,12 @@ import (
 	"github.com/offpath-io/offpath/pkg/window"
 )
 
-// ahead is what a cell has beside its counts once its key has come near its limit: the forecast of
-// what others have admitted unheard.
-type ahead struct {
+// keyForecast is what a counter has beside its counts once its key has come near its limit: the
+// forecast of what others have admitted unheard.
+type keyForecast struct {
 	forecast.Key
 	part      float64 // of the hits that may pass, as of the last look
-	inFlight  []int64 // hits per bucket, as the cell's pending
+	inFlight  []int64 // hits per bucket, as the counter's pending
 	denied    int64   // own hits denied, in no report yet
 	anyDenied bool    // by anybody, as far as is known
 	ageing    bool    // waiting in the queue of forecasts that may leave
@@ -36,7 +36,7 @@ const (
 func (l *Limiter) isShared() bool { return l.strict == nil && l.checker.fleet.Load() > 1 }
 
 // foresees says whether this limiter forecasts at all.
-func (l *Limiter) foresees(t *terms) bool {
+func (l *Limiter) foresees(t *limits) bool {
 	return l.isShared() && t.capacity >= fewestForForecast && l.shape.Kind != window.Leaky && !l.checker.o.Tuning.NoForecast
 }
 
@@ -44,7 +44,7 @@ func (l *Limiter) foresees(t *terms) bool {
 // room for so many: until the key would be near its limit if every checker had admitted as many
 // that nobody knows of. Where there are no forecasts there is a look at half of the limit, from
 // which on others should hear of it. The lock is held.
-func (c *cell) unforeseen(t *terms, room int64) int64 {
+func (c *counter) unforeseen(t *limits, room int64) int64 {
 	l := c.limiter
 	checkers := l.checker.fleet.Load()
 	switch limit := t.capacity; {
@@ -59,7 +59,7 @@ func (c *cell) unforeseen(t *terms, room int64) int64 {
 
 // recent is how many of the pending hits are in buckets in which a quiet key's may be. The lock is
 // held.
-func (c *cell) recent() (n int64) {
+func (c *counter) recent() (n int64) {
 	pending := c.pending()
 	for _, hits := range pending[:min(len(pending), c.limiter.shape.Buckets/quietPart+2)] {
 		n += hits
@@ -67,15 +67,15 @@ func (c *cell) recent() (n int64) {
 	return n
 }
 
-// lookAhead returns the cell's forecast, if it has one or should have one now that there is room
+// lookAhead returns the counter's forecast, if it has one or should have one now that there is room
 // for so many hits. The lock is held.
-func (c *cell) lookAhead(t *terms, at, room int64) *ahead {
+func (c *counter) lookAhead(t *limits, at, room int64) *keyForecast {
 	if c.ahead() == nil && c.limiter.foresees(t) && c.unforeseen(t, room) <= 0 {
 		k := c.limiter.checker
 		// Checkers' phases are spread by a hash, keys' need not be.
 		phase := float64(k.o.Epoch*0x9e3779b97f4a7c15>>11) / (1 << 53)
 		c.endWait()
-		c.setAhead(&ahead{
+		c.setAhead(&keyForecast{
 			Key: *forecast.New(at, k.rounds.fleet(k), phase), part: 1,
 			inFlight: make([]int64, c.limiter.live),
 		})
@@ -83,9 +83,9 @@ func (c *cell) lookAhead(t *terms, at, room int64) *ahead {
 	return c.ahead()
 }
 
-// window is how the cell's window stands by what is known. The lock is held, the cell settled and
-// rotated.
-func (c *cell) window(t *terms, at int64) forecast.Window {
+// window is how the counter's window stands by what is known. The lock is held, the counter
+// current.
+func (c *counter) window(t *limits, at int64) forecast.Window {
 	l := c.limiter
 	limit := float64(t.capacity)
 	w := forecast.Window{
@@ -102,9 +102,9 @@ func (c *cell) window(t *terms, at int64) forecast.Window {
 	return w
 }
 
-// look works out anew which part of the hits may pass. The lock is held, the cell settled and
-// rotated.
-func (c *cell) look(t *terms, at int64) (forecast.Outlook, forecast.Window) {
+// look works out anew which part of the hits may pass. The lock is held, the counter current
+//.
+func (c *counter) look(t *limits, at int64) (forecast.Outlook, forecast.Window) {
 	w := c.window(t, at)
 	k := c.limiter.checker
 	o := c.ahead().Look(at, w, k.rounds.fleet(k))
@@ -113,8 +113,8 @@ func (c *cell) look(t *terms, at int64) (forecast.Outlook, forecast.Window) {
 }
 
 // foresee decides whether a hit that fits by what is known may pass, in view of what others have
-// probably taken, and how many more may then. The lock is held, the cell settled and rotated.
-func (c *cell) foresee(t *terms, at, room, cost int64) (passes bool, left int64) {
+// probably taken, and how many more may then. The lock is held, the counter current.
+func (c *counter) foresee(t *limits, at, room, cost int64) (passes bool, left int64) {
 	o, w := c.look(t, at)
 	left = min(room, int64(max(math.Floor(o.Free), 0)))
 	if o.Part < 1 && !c.ahead().Pass(o.Part, cost) {
@@ -126,7 +126,7 @@ func (c *cell) foresee(t *terms, at, room, cost int64) (passes bool, left int64)
 
 // foreseeShare is foresee for those who have only a share of the limit: they pass while others
 // leave as much as they need of that share.
-func (c *cell) foreseeShare(t *terms, at, room, cost int64) (passes bool, left int64) {
+func (c *counter) foreseeShare(t *limits, at, room, cost int64) (passes bool, left int64) {
 	o, w := c.look(t.full, at)
 	free := o.Free - float64(t.full.capacity-t.capacity)
 	left = min(room, int64(max(math.Floor(free), 0)))
@@ -138,7 +138,7 @@ func (c *cell) foreseeShare(t *terms, at, room, cost int64) (passes bool, left i
 }
 
 // urge asks for a report of a hit that passes, as soon as the fleet should know.
-func (c *cell) urge(at int64, o forecast.Outlook, w forecast.Window) {
+func (c *counter) urge(at int64, o forecast.Outlook, w forecast.Window) {
 	if c.is(viewed) {
 		return
 	}
@@ -152,7 +152,7 @@ func (c *cell) urge(at int64, o forecast.Outlook, w forecast.Window) {
 
 // retryAfter is how long until a hit that fits by what is known should be tried again, if others
 // may have taken its place: until as many hits have left the window. The lock is held.
-func (c *cell) retryAfter(t *terms, at, cost int64) time.Duration {
+func (c *counter) retryAfter(t *limits, at, cost int64) time.Duration {
 	wait := c.end() - at
 	if freed := c.window(t, at).Freed; freed > 0 {
 		wait = min(wait, int64(float64(cost)/freed))
@@ -160,16 +160,16 @@ func (c *cell) retryAfter(t *terms, at, cost int64) time.Duration {
 	return time.Duration(max(wait, refusalTime))
 }
 
-// note takes in own hits of a cell near its limit. The lock is held.
-func (a *ahead) note(now, admitted, denied int64) {
+// note takes in own hits of a counter near its limit. The lock is held.
+func (a *keyForecast) note(now, admitted, denied int64) {
 	a.Note(now, admitted+denied, admitted)
 	a.denied += denied
 	a.falseDenials.Admitted(admitted)
 }
 
 // ease leaves an allowance for the next hits, as many as may pass without another look, and at most
-// so many of those that are left. The lock is held, the cell settled and rotated.
-func (c *cell) ease(t *terms, at, most, left int64) {
+// so many of those that are left. The lock is held, the counter current.
+func (c *counter) ease(t *limits, at, most, left int64) {
 	if c.ahead().part < 1 {
 		return
 	}
@@ -178,17 +178,17 @@ func (c *cell) ease(t *terms, at, most, left int64) {
 }
 
 // refuseMore lets further hits be turned away without the lock, for as long as they surely would
-// be. The lock is held, the cell settled and rotated.
-func (c *cell) refuseMore(t *terms, at int64) {
+// be. The lock is held, the counter current.
+func (c *counter) refuseMore(t *limits, at int64) {
 	if n := min(c.ahead().Denials(c.ahead().part), mostLeft); n > 0 && !t.restless {
 		c.endAt(min(c.end(), at+refusalTime))
 		c.allowance.Store(blocked | t.stamp | uint64(n))
 	}
 }
 
-// awaitFullRound lets others know of denied hits in the next full round that takes them. The lock is
-// held.
-func (c *cell) awaitFullRound(at int64) {
+// awaitFullRound lets others know of denied hits in the next full round that takes them. The lock
+// is held.
+func (c *counter) awaitFullRound(at int64) {
 	if l := c.limiter; at/forecast.FullInterval%l.fullRounds == l.fullRounds-1 {
 		c.queue()
 		l.checker.want(nextFull)
@@ -199,9 +199,9 @@ func (c *cell) awaitFullRound(at int64) {
 // meanwhile.
 const refusalTime = int64(4e6)
 
-// told takes in what a message says of a cell near its limit, by which others' hits were news. The
-// lock is held, the cell settled and rotated, and the message's totals merged.
-func (c *cell) told(b *behind, t *terms, at int64, w word, news int64) {
+// told takes in what a message says of a counter near its limit, by which others' hits were news.
+// The lock is held, the counter current, and the message's totals merged.
+func (c *counter) told(b *reporter, t *limits, at int64, w update, news int64) {
 	a := c.ahead()
 	a.falseDenials.Observe(news)
 	if w.made == 0 { // totals of some time ago, told again
@@ -230,33 +230,33 @@ func (c *cell) told(b *behind, t *terms, at int64, w word, news int64) {
 }
 
 // within is now or, if that is later, the last moment before hits leave at once: what was taken off
-// an allowance was taken before. The lock is held, the cell not rotated.
-func (c *cell) within(now int64) int64 {
+// an allowance was taken before. The lock is held, the counter not rotated.
+func (c *counter) within(now int64) int64 {
 	if forecast.LeavesAtOnce(c.limiter.shape) {
 		return min(now, c.end()-1)
 	}
 	return now
 }
 
-// foreseeLeaving tells the forecast which hits leave when so many new buckets come, which the cell
-// has not taken in yet. The lock is held.
-func (c *cell) foreseeLeaving(by int64) {
+// foreseeLeaving tells the forecast which hits leave when so many new buckets come, which the
+// counter has not taken in yet. The lock is held.
+func (c *counter) foreseeLeaving(by int64) {
 	if a, shape := c.ahead(), c.limiter.shape; a != nil && forecast.LeavesAtOnce(shape) {
 		a.Rotate(shape, c.newest, by, c.net())
 	}
 }
 
-// doubt takes in denials that were made at a time within the cell's newest bucket, or taken as if
-// they were. The lock is held, the cell settled.
-func (c *cell) doubt(t *terms, at, cost, denials int64) {
+// doubt takes in denials that were made at a time within the counter's newest bucket, or taken as
+// if they were. The lock is held, the allowance withdrawn.
+func (c *counter) doubt(t *limits, at, cost, denials int64) {
 	known := func() float64 { return c.count(t, min(at, c.end()-1)) }
 	c.ahead().falseDenials.Denied(at, cost, denials, known)
 }
 
 // findFalseDenials compares denials with what a message, made at a time, has told; whole says
-// whether everybody reports in its round. The lock is held, the cell settled and rotated, and the
-// message's totals merged.
-func (c *cell) findFalseDenials(t *terms, made, fast int64, whole bool) {
+// whether everybody reports in its round. The lock is held, the counter current, and
+// the message's totals merged.
+func (c *counter) findFalseDenials(t *limits, made, fast int64, whole bool) {
 	l, f := c.limiter, &c.ahead().falseDenials
 	if f.Ignores(made, fast, whole) {
 		return

@@ -6,20 +6,21 @@ import (
 	"sync/atomic"
 )
 
-// cells is the map of live cells, by limiter and key. Reading takes no lock and writes nothing.
+// counterTable is the map of live counterTable, by limiter and key. Reading takes no lock and
+// writes nothing.
 //
 // A map of a library would do (xsync's was here first), but a look-up by string is most of what a
 // check costs once keys outgrow the processor's caches, and then the number of places in memory
-// that it touches is what counts. Here it is two, the slot and the cell, since the key's text is
-// inside the cell; xsync's map has four (bucket, entry, text, cell) and a check over it took 1.2 to
-// 1.3 times as long on a million keys. It also rehashes in one go; here that is a 256th part at a
-// time, and no reader waits.
+// that it touches is what counts. Here it is two, the slot and the counter, since the key's text is
+// inside the counter; xsync's map has four (bucket, entry, text, counter) and a check over it took
+// 1.2 to 1.3 times as long on a million keys. It also rehashes in one go; here that is a 256th part
+// at a time, and no reader waits.
 //
-// It is an open-addressing table with linear probing. Slots only ever go from empty to used; a cell
-// that leaves turns its slot into a tombstone, and rehashing drops those.
-type cells struct {
+// It is an open-addressing table with linear probing. Slots only ever go from empty to used; a
+// counter that leaves turns its slot into a tombstone, and rehashing drops those.
+type counterTable struct {
 	seed  maphash.Seed
-	parts [cellParts]cellPart
+	parts [cellParts]tablePart
 }
 
 const (
@@ -28,24 +29,24 @@ const (
 	fewestSlots  = 8
 )
 
-// cellPart is the part of the table for hashes with the same upper bits.
-type cellPart struct {
+// tablePart is the part of the table for hashes with the same upper bits.
+type tablePart struct {
 	table atomic.Pointer[[]slot]
 
 	mu    sync.Mutex // for writers
 	used  int        // slots that are not empty
-	holds int        // cells
+	holds int        // counters
 
 	_ [32]byte // keep the next part on another cache line
 }
 
-// slot is one place in the table: empty while hash is 0, a tombstone if cell is nil then.
+// slot is one place in the table: empty while hash is 0, a tombstone if counter is nil then.
 type slot struct {
 	hash atomic.Uint64
-	cell atomic.Pointer[cell]
+	cell atomic.Pointer[counter]
 }
 
-func (m *cells) init() {
+func (m *counterTable) init() {
 	m.seed = maphash.MakeSeed()
 	for i := range m.parts {
 		empty := make([]slot, 1)
@@ -54,19 +55,19 @@ func (m *cells) init() {
 }
 
 // hash returns the hash of a key under a limiter; never 0.
-func (m *cells) hash(l *Limiter, key string) uint64 {
+func (m *counterTable) hash(l *Limiter, key string) uint64 {
 	return (maphash.String(m.seed, key) ^ l.salt) | 1
 }
 
-func (m *cells) part(hash uint64) *cellPart { return &m.parts[hash>>(64-cellPartBits)] }
+func (m *counterTable) part(hash uint64) *tablePart { return &m.parts[hash>>(64-cellPartBits)] }
 
-// load returns the cell of key, or nil.
-func (m *cells) load(l *Limiter, key string) *cell {
+// load returns the counter of key, or nil.
+func (m *counterTable) load(l *Limiter, key string) *counter {
 	hash := m.hash(l, key)
 	return find(*m.part(hash).table.Load(), hash, l, key)
 }
 
-func find(table []slot, hash uint64, l *Limiter, key string) *cell {
+func find(table []slot, hash uint64, l *Limiter, key string) *counter {
 	mask := uint64(len(table) - 1)
 	// The lowest bit of every hash is set: it would only halve the number of places.
 	for i := hash >> 1; ; i++ {
@@ -82,9 +83,9 @@ func find(table []slot, hash uint64, l *Limiter, key string) *cell {
 	}
 }
 
-// loadOrMake returns the cell of key, or the one that newCell makes, which is called at most once
-// and may return nil to add nothing.
-func (m *cells) loadOrMake(l *Limiter, key string, newCell func() *cell) (c *cell, loaded bool) {
+// loadOrMake returns the counter of key, or the one that newCell makes, which is called at most
+// once and may return nil to add nothing.
+func (m *counterTable) loadOrMake(l *Limiter, key string, newCell func() *counter) (c *counter, loaded bool) {
 	hash := m.hash(l, key)
 	p := m.part(hash)
 	p.mu.Lock()
@@ -105,22 +106,22 @@ func (m *cells) loadOrMake(l *Limiter, key string, newCell func() *cell) (c *cel
 	return c, false
 }
 
-// put stores a cell in the first empty slot of its run. The part's lock is held, or nobody else
+// put stores a counter in the first empty slot of its run. The part's lock is held, or nobody else
 // knows the table yet.
-func put(table []slot, hash uint64, c *cell) {
+func put(table []slot, hash uint64, c *counter) {
 	mask := uint64(len(table) - 1)
 	i := hash >> 1
 	for table[i&mask].hash.Load() != 0 {
 		i++
 	}
-	// In this order: whoever sees the hash must find the cell.
+	// In this order: whoever sees the hash must find the counter.
 	table[i&mask].cell.Store(c)
 	table[i&mask].hash.Store(hash)
 }
 
-// rehash moves the part's cells to a table that is at most half full. Readers of the old one miss
-// at most what is added from now on, and then look again under the lock.
-func (p *cellPart) rehash(old []slot) []slot {
+// rehash moves the part's counters to a table that is at most half full. Readers of the old one
+// miss at most what is added from now on, and then look again under the lock.
+func (p *tablePart) rehash(old []slot) []slot {
 	size := fewestSlots
 	for size < 2*(p.holds+1) {
 		size *= 2
@@ -136,8 +137,8 @@ func (p *cellPart) rehash(old []slot) []slot {
 	return table
 }
 
-// remove takes a cell out of the map.
-func (m *cells) remove(c *cell) {
+// remove takes a counter out of the map.
+func (m *counterTable) remove(c *counter) {
 	hash := m.hash(c.limiter, c.key())
 	p := m.part(hash)
 	p.mu.Lock()
@@ -153,8 +154,8 @@ func (m *cells) remove(c *cell) {
 	}
 }
 
-// each calls f for every cell; those that come or go meanwhile may be missed.
-func (m *cells) each(f func(*cell)) {
+// each calls f for every counter; those that come or go meanwhile may be missed.
+func (m *counterTable) each(f func(*counter)) {
 	for i := range m.parts {
 		table := *m.parts[i].table.Load()
 		for j := range table {

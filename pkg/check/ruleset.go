@@ -6,9 +6,9 @@ import (
 	"github.com/offpath-io/offpath/pkg/rules"
 )
 
-// program is a set of rules, ready to decide by. It never changes; Checker.program points to the
+// ruleset is a set of rules, ready to decide by. It never changes; Checker.ruleset points to the
 // one in force.
-type program struct {
+type ruleset struct {
 	set      *rules.Set
 	revision uint64
 	entries  []entry // in the order of the rules, and after them those of overrides with a limit of their own
@@ -17,21 +17,21 @@ type program struct {
 	strict   bool // some limiter is
 }
 
-// entry is one rule of a program.
+// entry is one rule of a ruleset.
 type entry struct {
 	limiter *Limiter
-	terms   *terms
-	rule    *rules.Rule // the terms'
+	terms   *limits
+	rule    *rules.Rule // the limits'
 	bare    bool        // the rule has nothing that depends on the request but its key
 	key     int         // rules of the same number have the same key of a request
 	over    []*entry    // by override, those with a limit of their own; else nil
 }
 
-// compile makes a program of a set. old is the one in force, nil in the beginning; former finds
+// compile makes a ruleset of a set. old is the one in force, nil in the beginning; former finds
 // limiters of earlier ones; it comes into force at a time of the fleet. Nothing is changed.
-func (c *Checker) compile(set *rules.Set, revision uint64, inForce int64, old *program, former func(missing []ruleID) []*Limiter) *program {
+func (c *Checker) compile(set *rules.Set, revision uint64, inForce int64, old *ruleset, former func(missing []ruleID) []*Limiter) *ruleset {
 	list, overrides := countedRules(set)
-	p := &program{set: set, revision: revision, entries: make([]entry, len(list)), byName: make(map[string]*Limiter, len(list))}
+	p := &ruleset{set: set, revision: revision, entries: make([]entry, len(list)), byName: make(map[string]*Limiter, len(list))}
 	p.rules = len(list) - len(overrides)
 	var missing []ruleID
 	var at []int
@@ -68,7 +68,7 @@ func (c *Checker) compile(set *rules.Set, revision uint64, inForce int64, old *p
 }
 
 // numberKeys finds out which rules make the same key of a request, so that it is made once.
-func (p *program) numberKeys() {
+func (p *ruleset) numberKeys() {
 	type made struct {
 		names     string
 		onMissing rules.OnMissing
@@ -86,8 +86,8 @@ func (p *program) numberKeys() {
 	}
 }
 
-// limiter returns the program's limiter of this id, or nil.
-func (p *program) limiter(id ruleID) *Limiter {
+// limiter returns the ruleset's limiter of this id, or nil.
+func (p *ruleset) limiter(id ruleID) *Limiter {
 	if p == nil {
 		return nil
 	}

@@ -8,38 +8,38 @@ import (
 	"github.com/offpath-io/offpath/pkg/check/internal/queue"
 )
 
-// Cells that have nothing on its way wait here until they may leave. While there is room, a cell
-// stays until its last hit has left the window: what it knows is worth more than the memory, which
-// is bounded anyway. When the live map gets crowded, those that have waited longest make room; the
-// idle cache remembers them as well as it can.
+// Counters that have nothing on its way wait here until they may leave. While there is room, a
+// counter stays until its last hit has left the window: what it knows is worth more than the
+// memory, which is bounded anyway. When the live map gets crowded, those that have waited longest
+// make room; the idle cache remembers them as well as it can.
 
-// aged is a cell that may leave, and when to look at it.
+// aged is a counter that may leave, and when to look at it.
 type aged struct {
-	cell *cell
+	cell *counter
 	due  int64 // fleet time
 }
 
-// ageingCells are queues, each in the order of due: cells that were never looked at, and cells that
-// were not empty when they were, by how long after that they are looked at again. That is as long
-// as can be before they are empty, if nothing else comes, of laterLook, twice, four times that and
-// so on: so an idle cell of a long window is looked at a few times, not every so often. Forecasts,
-// which take more memory than their cells, have a queue of their own: a cell that waits for a day
-// can come near its limit meanwhile, and be idle again.
-type ageingCells struct {
+// evictionQueues are queues, each in the order of due: counters that were never looked at, and
+// counters that were not empty when they were, by how long after that they are looked at again.
+// That is as long as can be before they are empty, if nothing else comes, of laterLook, twice, four
+// times that and so on: so an idle counter of a long window is looked at a few times, not every so
+// often. Forecasts, which take more memory than their counters, have a queue of their own: a
+// counter that waits for a day can come near its limit meanwhile, and be idle again.
+type evictionQueues struct {
 	fresh     queue.FIFO[aged]
 	known     [laterLooks]queue.FIFO[aged]
 	forecasts queue.FIFO[agedForecast]
 }
 
-// agedForecast is the forecast of an ageing cell, as long as it has this one.
+// agedForecast is the forecast of an ageing counter, as long as it has this one.
 type agedForecast struct {
 	aged
-	ahead *ahead
+	ahead *keyForecast
 }
 
 const (
-	// firstLook is how long after its last report was answered a cell is looked at, and laterLook
-	// how long after that at the least.
+	// firstLook is how long after its last report was answered a counter is looked at, and
+	// laterLook how long after that at the least.
 	firstLook = 5 * time.Second
 	laterLook = 30 * time.Second
 	// laterLooks is enough for the longest window.
@@ -47,17 +47,17 @@ const (
 	// silentBlock is how long a blocked key must have been silent before it may make room for
 	// others: a blocked key that still sends stays blocked.
 	silentBlock = 10 * time.Second
-	// silentForecast is how long a cell has been silent when it goes without its forecast, whenever
-	// it is looked at. Where it is looked at every laterLook, that does so before.
+	// silentForecast is how long a counter has been silent when it goes without its forecast,
+	// whenever it is looked at. Where it is looked at every laterLook, that does so before.
 	silentForecast = firstLook + laterLook
-	// looksAtOnce bounds the cells looked at in one step, and so how long the lock is held.
+	// looksAtOnce bounds the counters looked at in one step, and so how long the lock is held.
 	looksAtOnce = 4096
 	// sweptAtOnce bounds those that nobody takes reports of.
 	sweptAtOnce = 512
 )
 
-// addAgeing lets a cell wait to leave, and its forecast. Its lock is held.
-func (b *behind) addAgeing(c *cell, fleet int64) {
+// addAgeing lets a counter wait to leave, and its forecast. Its lock is held.
+func (b *reporter) addAgeing(c *counter, fleet int64) {
 	b.ageForecast(c, fleet)
 	if !c.is(ageing | dead) {
 		c.state |= ageing
@@ -65,16 +65,17 @@ func (b *behind) addAgeing(c *cell, fleet int64) {
 	}
 }
 
-// ageForecast lets the forecast of a cell, if it has one, wait to leave. The cell's lock is held.
-func (b *behind) ageForecast(c *cell, fleet int64) {
+// ageForecast lets the forecast of a counter, if it has one, wait to leave. The counter's lock is
+// held.
+func (b *reporter) ageForecast(c *counter, fleet int64) {
 	if a := c.ahead(); a != nil && !a.ageing && !c.is(dead) {
 		a.ageing = true
 		b.ageing.forecasts.Push(agedForecast{aged{c, fleet + int64(laterLook)}, a})
 	}
 }
 
-// letForecastsGo takes forecasts from cells that have been silent.
-func (b *behind) letForecastsGo(fleet int64) {
+// letForecastsGo takes forecasts from counters that have been silent.
+func (b *reporter) letForecastsGo(fleet int64) {
 	q := &b.ageing.forecasts
 	for range min(q.Len(), looksAtOnce) {
 		if fleet < q.Peek().due {
@@ -95,9 +96,9 @@ func (b *behind) letForecastsGo(fleet int64) {
 	}
 }
 
-// letGo lets cells leave whose time has come; when the live map is crowded, those that have waited
-// longest leave before it has.
-func (b *behind) letGo(fleet int64) {
+// letGo lets counters leave whose time has come; when the live map is crowded, those that have
+// waited longest leave before it has.
+func (b *reporter) letGo(fleet int64) {
 	b.letForecastsGo(fleet)
 	known := 0
 	for i := range b.ageing.known {
@@ -120,9 +121,9 @@ func (b *behind) letGo(fleet int64) {
 	}
 }
 
-// next returns the later queue whose first cell is to be looked at, nil if none is: one that is due
-// or, when it is crowded, the one that has waited longest.
-func (a *ageingCells) next(fleet int64, crowded bool) (next *queue.FIFO[aged]) {
+// next returns the later queue whose first counter is to be looked at, nil if none is: one that is
+// due or, when it is crowded, the one that has waited longest.
+func (a *evictionQueues) next(fleet int64, crowded bool) (next *queue.FIFO[aged]) {
 	longest := int64(math.MaxInt64)
 	for i := range a.known {
 		q := &a.known[i]
@@ -140,9 +141,9 @@ func (a *ageingCells) next(fleet int64, crowded bool) (next *queue.FIFO[aged]) {
 	return next
 }
 
-// lookSoon has all cells looked at within laterLook, since limiters have retired, whose cells need
-// not wait until they are empty.
-func (b *behind) lookSoon(fleet int64) {
+// lookSoon has all counters looked at within laterLook, since limiters have retired, whose counters
+// need not wait until they are empty.
+func (b *reporter) lookSoon(fleet int64) {
 	for i := range b.ageing.known[1:] {
 		for q := &b.ageing.known[1+i]; q.Len() > 0; {
 			b.ageing.known[0].Push(aged{q.Pop().cell, fleet + int64(laterLook)})
@@ -150,10 +151,10 @@ func (b *behind) lookSoon(fleet int64) {
 	}
 }
 
-// sweep lets cells leave that wait for their report when the live map is crowded, if all their hits
-// have become late meanwhile: the limiter tells of these. Nobody may take reports for days, and
-// keys that find no room have no limit.
-func (b *behind) sweep(fleet int64) {
+// sweep lets counters leave that wait for their report when the live map is crowded, if all their
+// hits have become late meanwhile: the limiter tells of these. Nobody may take reports for days,
+// and keys that find no room have no limit.
+func (b *reporter) sweep(fleet int64) {
 	if !b.crowded() || b.draining {
 		return
 	}
@@ -171,21 +172,21 @@ func (b *behind) sweep(fleet int64) {
 			}
 		}
 	}
-	for range min(left, len(b.homeless)) {
+	for range min(left, len(b.unsharded)) {
 		b.sweeps++
-		last := len(b.homeless) - 1
-		if i := b.sweeps % uint(last+1); b.spare(b.homeless[i], fleet) {
-			b.homeless[i], b.homeless[last] = b.homeless[last], nil
-			b.homeless = b.homeless[:last]
+		last := len(b.unsharded) - 1
+		if i := b.sweeps % uint(last+1); b.spare(b.unsharded[i], fleet) {
+			b.unsharded[i], b.unsharded[last] = b.unsharded[last], nil
+			b.unsharded = b.unsharded[:last]
 		}
 	}
 }
 
-// spare lets a queued cell age that has nothing to report.
-func (b *behind) spare(c *cell, fleet int64) bool {
+// spare lets a queued counter age that has nothing to report.
+func (b *reporter) spare(c *counter, fleet int64) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.settle(fleet)
+	c.withdraw(fleet)
 	c.rotate(fleet)
 	if c.hasPending() {
 		return false
@@ -195,14 +196,14 @@ func (b *behind) spare(c *cell, fleet int64) bool {
 	return true
 }
 
-// crowded says whether idle cells should make room.
-func (b *behind) crowded() bool {
+// crowded says whether idle counters should make room.
+func (b *reporter) crowded() bool {
 	return b.checker.liveKeys.Load() > int64(b.checker.o.MaxLiveKeys)*3/4
 }
 
-// consider lets one cell leave, or lets it wait on. One that has hits on their way is left to their
-// answer.
-func (b *behind) consider(c *cell, fleet int64, crowded bool) {
+// consider lets one counter leave, or lets it wait on. One that has hits on their way is left to
+// their answer.
+func (b *reporter) consider(c *counter, fleet int64, crowded bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.state &^= ageing
@@ -214,7 +215,7 @@ func (b *behind) consider(c *cell, fleet int64, crowded bool) {
 		return
 	}
 	if c.silent(fleet) >= ticks(firstLook) {
-		c.setAhead(nil) // it takes more memory than the cell; a key that comes again gets another
+		c.setAhead(nil) // it takes more memory than the counter; a key that comes again gets another
 	}
 	c.state |= ageing
 	later := c.laterLook(fleet)
@@ -223,7 +224,7 @@ func (b *behind) consider(c *cell, fleet int64, crowded bool) {
 
 // roomBehindBlock is room, which withdraws an allowance, but for a block: that still holds. The
 // lock is held.
-func (c *cell) roomBehindBlock(fleet int64) int64 {
+func (c *counter) roomBehindBlock(fleet int64) int64 {
 	word, until := c.allowance.Load(), c.until.Load()
 	room, _ := c.room(c.limiter.terms.Load(), fleet)
 	if word&^stampMask == blocked {
@@ -233,21 +234,21 @@ func (c *cell) roomBehindBlock(fleet int64) int64 {
 	return room
 }
 
-// laterLook is in which of the later queues a cell is to wait. The lock is held, the cell settled
-// and rotated.
-func (c *cell) laterLook(fleet int64) int {
+// laterLook is in which of the later queues a counter is to wait. The lock is held, the counter
+// current.
+func (c *counter) laterLook(fleet int64) int {
 	if c.ahead() != nil || c.permits() != nil || c.limiter.retired.Load() {
 		return 0 // it may leave, or need less memory, before it is empty
 	}
 	shape, totals := c.limiter.shape, c.totals()
-	last := c.newest - int64(len(totals)) // when this has left, the cell is empty
+	last := c.newest - int64(len(totals)) // when this has left, the counter is empty
 	for i, n := range totals {
 		if n != 0 {
 			last = c.newest - int64(i)
 			break
 		}
 	}
-	// A cell with a level is not empty before that is: the level of the bucket that left last.
+	// A counter with a level is not empty before that is: the level of the bucket that left last.
 	if d := c.drained(); d != nil {
 		if d.level.Parts > 0 {
 			last = max(last, c.newest-int64(len(totals))+1)
@@ -260,10 +261,10 @@ func (c *cell) laterLook(fleet int64) int {
 	return min(max(bits.Len64(uint64(left)/uint64(laterLook))-1, 0), laterLooks-1)
 }
 
-// mayLeave decides whether a cell with nothing on its way may leave. The lock is held.
-func (c *cell) mayLeave(room, fleet int64, crowded bool) bool {
+// mayLeave decides whether a counter with nothing on its way may leave. The lock is held.
+func (c *counter) mayLeave(room, fleet int64, crowded bool) bool {
 	over := c.limiter.retired.Load() && c.silent(fleet) >= ticks(firstLook)
-	if p := c.permits(); p != nil { // the store counts: what this cell counts decides nothing
+	if p := c.permits(); p != nil { // the store counts: what this counter counts decides nothing
 		return p.IsIdle(c.moment(fleet)) && (crowded || c.isEmpty() || over)
 	}
 	switch {

@@ -8,15 +8,15 @@ import (
 	"github.com/offpath-io/offpath/pkg/window"
 )
 
-// When aggregators fall silent a checker goes down a ladder, a step after so many hellos without an
-// answer. Fresh: it decides by what it is told, and what it expects of others. Stale: the same, but
-// nobody tells it anything; what it expects fades, and what its own share of the traffic says of
-// the others stays. Local share: its own hits may take no more than the limit divided by the
-// checkers that were last heard of. Outage: rules that say rules.Open or rules.Closed on outage do
-// so; all others stay at the local share, for ever. The first word from any aggregator takes it up
-// again, at once.
+// When aggregators fall silent a checker goes down degradation levels, a step after so many hellos
+// without an answer. Fresh: it decides by what it is told, and what it expects of others. Stale:
+// the same, but nobody tells it anything; what it expects fades, and what its own share of the
+// traffic says of the others stays. Local share: its own hits may take no more than the limit
+// divided by the checkers that were last heard of. Outage: rules that say rules.Open or
+// rules.Closed on outage do so; all others stay at the local share, for ever. The first word from
+// any aggregator takes it up again, at once.
 
-func (b *behind) judgeFreshness(now int64) {
+func (b *reporter) judgeFreshness(now int64) {
 	o := &b.checker.o
 	f := Fresh
 	switch silence := now - b.heard; {
@@ -34,21 +34,21 @@ func (b *behind) judgeFreshness(now int64) {
 	b.checker.freshness.Store(uint32(f))
 }
 
-// freshness is what decisions by these terms are based on.
-func (l *Limiter) freshness(t *terms) Freshness {
+// freshness is what decisions by these limits are based on.
+func (l *Limiter) freshness(t *limits) Freshness {
 	return t.freshness(Freshness(l.checker.freshness.Load()))
 }
 
-func (t *terms) freshness(f Freshness) Freshness {
+func (t *limits) freshness(f Freshness) Freshness {
 	if f == Outage && t.rule.OnOutage == rules.Share {
 		return LocalShare
 	}
 	return f
 }
 
-// freshness is that of a cell: in the store's overflow a key is decided as all are in an outage.
+// freshness is that of a counter: in the store's overflow a key is decided as all are in an outage.
 // The lock is held.
-func (c *cell) freshness(t *terms) Freshness {
+func (c *counter) freshness(t *limits) Freshness {
 	if c.overflow {
 		return t.freshness(Outage)
 	}
@@ -65,9 +65,10 @@ func (l *Limiter) slice(bucket int64) int64 {
 // sliceEnd is when the slice that a bucket is part of ends; fleet time.
 func (l *Limiter) sliceEnd(bucket int64) int64 { return (l.slice(bucket) + 1) * int64(l.shape.Length) }
 
-// localRoom is how many more hits the cell's key may have here when each checker keeps to its share of the limit, if
-// there is otherwise room for so many. The lock is held, the cell settled and rotated.
-func (c *cell) localRoom(t *terms, at, room int64) int64 {
+// localRoom is how many more hits the counter's key may have here when each checker keeps to its
+// share of the limit, if there is otherwise room for so many. The lock is held, the counter
+// current.
+func (c *counter) localRoom(t *limits, at, room int64) int64 {
 	l := c.limiter
 	if l.shape.Kind == window.Leaky { // turns come as seldom as they may
 		return room
@@ -86,8 +87,9 @@ func (l *Limiter) others() int64 {
 	return max(n, 1)
 }
 
-// localShare is this checker's share of the room that a key had when nothing was pending. What cannot be divided
-// evenly is spread by a hash, so that with a limit of 3 a fleet of 8 lets 3 pass on average, and neither 0 nor 8.
+// localShare is this checker's share of the room that a key had when nothing was pending. What
+// cannot be divided evenly is spread by a hash, so that with a limit of 3 a fleet of 8 lets 3 pass
+// on average, and neither 0 nor 8.
 func (l *Limiter) localShare(key string, room int64) int64 {
 	k, n := l.checker, l.others()
 	share, rest := room/n, room%n

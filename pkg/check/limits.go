@@ -7,12 +7,13 @@ import (
 	"github.com/offpath-io/offpath/pkg/window"
 )
 
-// terms are what a limiter decides by while one set of rules is in force. They never change: a new set brings new
-// terms. A decision takes them once, in the beginning, and hands them on, so it never mixes two sets; and what one
-// decision leaves in a cell for the next ones, an allowance or a block, carries the stamp of its terms, so that those
-// who decide by other terms do not take it for theirs. That is what makes a change of rules hold at once, in
-// every cell, without a lock in a check: the walk over the cells that follows (reload.go) only tidies up.
-type terms struct {
+// limits are what a limiter decides by while one set of rules is in force. They never change: a new
+// set brings new limits. A decision takes them once, in the beginning, and hands them on, so it
+// never mixes two sets; and what one decision leaves in a counter for the next ones, an allowance
+// or a block, carries the stamp of its limits, so that those who decide by other limits do not take
+// it for theirs. That is what makes a change of rules hold at once, in every counter, without a
+// lock in a check: the walk over the counters that follows (reload.go) only tidies up.
+type limits struct {
 	stamp   uint64 // where the word of an allowance has it; the same as before if the rule is
 	says    int64  // the limit that decisions name: how many hits there is room for, as capacity
 	name    string
@@ -27,15 +28,16 @@ type terms struct {
 	limit    int64            // hits per window
 	capacity int64            // how many hits there is room for at once, which a hit is decided by
 	wire     int64            // the limit that others are told of, and that permits are granted within
-	full     *terms           // of a class with a share of the limit: those of who has all of it; else nil
+	full     *limits          // of a class with a share of the limit: those of who has all of it; else nil
 	drain    window.Drain     // of a token or leaky bucket
 	raised   bool             // they are of an elastic rule while there is room elsewhere
 	restless bool             // nothing is left behind under them, as their stamp is not theirs alone
 	blocks   map[string]int64 // when blocks end, by key; nil if there are none, see blocks.go
 }
 
-// The parts of the word of an allowance, see cell. 24 bits are enough for hits: an allowance that is used up is renewed
-// by the next check. Stamps repeat after 32,768 changes of a rule, which no check outlasts.
+// The parts of the word of an allowance, see counter. 24 bits are enough for hits: an allowance
+// that is used up is renewed by the next check. Stamps repeat after 32,768 changes of a rule, which
+// no check outlasts.
 const (
 	hitBits    = 24
 	oneTaken   = uint64(1) << hitBits
@@ -47,8 +49,8 @@ const (
 	stampMask  = blocked - oneStamp
 )
 
-func newTerms(r *rules.Rule, revision uint64) *terms {
-	t := &terms{limit: r.Limit, capacity: r.Capacity(), says: r.Capacity(), wire: r.WireLimit(-1), name: r.Name, rule: r, revision: revision}
+func newTerms(r *rules.Rule, revision uint64) *limits {
+	t := &limits{limit: r.Limit, capacity: r.Capacity(), says: r.Capacity(), wire: r.WireLimit(-1), name: r.Name, rule: r, revision: revision}
 	if r.Window.Drains() {
 		t.drain = r.Drain()
 		t.fill = t.drainsIn(r.Burst)
@@ -56,8 +58,9 @@ func newTerms(r *rules.Rule, revision uint64) *terms {
 	return t
 }
 
-// scale lets a part of the hits in at once that there was room for, or more than these; what drains does so as before.
-func (t *terms) scale(by float64) {
+// scale lets a part of the hits in at once that there was room for, or more than these; what drains
+// does so as before.
+func (t *limits) scale(by float64) {
 	t.capacity = rules.Part(t.capacity, by)
 	t.says = t.capacity
 	if t.rule.Window.Drains() {
@@ -69,14 +72,14 @@ func (t *terms) scale(by float64) {
 }
 
 // drainsIn is how long so many hits take to drain, at most.
-func (t *terms) drainsIn(hits int64) time.Duration {
+func (t *limits) drainsIn(hits int64) time.Duration {
 	shape := t.rule.Window
 	span := float64(hits) / float64(t.limit) * float64(shape.Length)
 	return time.Duration(min(span, float64(window.MaxLength))) + shape.BucketSize()
 }
 
-// next are the terms by which a limiter decides after these, from a time of the fleet on.
-func (t *terms) next(r *rules.Rule, revision uint64, at int64) *terms {
+// next are the limits by which a limiter decides after these, from a time of the fleet on.
+func (t *limits) next(r *rules.Rule, revision uint64, at int64) *limits {
 	n := newTerms(r, revision)
 	if r.Window.Drains() {
 		n.drain.Past = t.drain.After(r.Limit, at)
@@ -88,8 +91,9 @@ func (t *terms) next(r *rules.Rule, revision uint64, at int64) *terms {
 	return n
 }
 
-// ruleID is what makes a limiter another one. The store tells counters apart by name and shape, and permits of
-// one name and shape are all of one checker's, so there must never be two limiters of one id.
+// ruleID is what makes a limiter another one. The store tells counters apart by name and shape, and
+// permits of one name and shape are all of one checker's, so there must never be two limiters of
+// one id.
 type ruleID struct {
 	name      string
 	shape     window.Shape
