@@ -63,9 +63,9 @@ var errEnded = errors.New("check: Run has ended")
 
 // acquire decides, and waits and decides again while only permits are lacking.
 func (a *evaluation) acquire(ctx context.Context, k *Checker, attrs identity.Attributes, cost int64) (d Decision, err error) {
-	if q := &a.decisions[0]; len(a.decisions) == 1 && q.cost == 1 && !q.barred && q.terms.clauses == nil && !a.exact {
+	if q := &a.decisions[0]; len(a.decisions) == 1 && q.cost == 1 && !q.barred && q.limits.clauses == nil && !a.exact {
 		c, f := k.table.load(q.limiter, a.key(0)), Freshness(k.freshness.Load())
-		if c != nil && c.checkUnlocked(&d, q.terms, k.exactTime(), f) {
+		if c != nil && c.checkUnlocked(&d, q.limits, k.exactTime(), f) {
 			q.noteCost()
 			return d, nil
 		}
@@ -132,7 +132,7 @@ func (a *evaluation) attempt(d *Decision, k *Checker, attrs identity.Attributes,
 // inForce says whether what is asked is what the rules in force ask.
 func (a *evaluation) inForce(k *Checker) bool {
 	if a.program == nil { // one limiter is asked, whatever rules there are
-		return a.decisions[0].origin == a.decisions[0].limiter.terms.Load()
+		return a.decisions[0].origin == a.decisions[0].limiter.limits.Load()
 	}
 	return a.program == k.ruleset.Load()
 }
@@ -140,7 +140,7 @@ func (a *evaluation) inForce(k *Checker) bool {
 // renew asks what the rules in force ask; false if nobody has to be waited for then.
 func (a *evaluation) renew(k *Checker, attrs identity.Attributes, now, cost int64) bool {
 	if a.program == nil {
-		a.decisions[0].decideBy(a.decisions[0].limiter.terms.Load(), nil)
+		a.decisions[0].decideBy(a.decisions[0].limiter.limits.Load(), nil)
 		a.blockAlone(now)
 		return true
 	}
@@ -155,7 +155,7 @@ func (a *evaluation) lacksPermits() bool {
 		if !q.stops() {
 			continue
 		}
-		if q.cell == nil || q.limiter.strict == nil || q.short || q.cost > q.terms.limit || q.at < q.cell.permits().InVainUntil() {
+		if q.cell == nil || q.limiter.strict == nil || q.short || q.cost > q.limits.limit || q.at < q.cell.permits().InVainUntil() {
 			return false
 		}
 	}

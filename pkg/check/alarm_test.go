@@ -171,8 +171,8 @@ func TestAnswersOfDeniedRows(t *testing.T) {
 	expect(t, c.is(inFlight), "nothing is in flight")
 	f.answerRows(noon+51*ms, 900, uint64(100-want))
 	got := left(l, noon+51*ms, "k")
-	expect(t, !c.is(inFlight) && got == want && c.ahead().anyDenied,
-		"in flight: %v; %d left, want %d; any denied: %v", c.is(inFlight), got, want, c.ahead().anyDenied)
+	expect(t, !c.is(inFlight) && got == want && c.keyForecast().anyDenied,
+		"in flight: %v; %d left, want %d; any denied: %v", c.is(inFlight), got, want, c.keyForecast().anyDenied)
 }
 
 // TestAlarmForACellThatHasLeft since it was looked up changes nothing.

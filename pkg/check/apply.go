@@ -57,7 +57,7 @@ func (q *ruleDecision) applyTo(e *entry, attrs identity.Attributes, now int64) a
 	case allowed:
 		return appliesNot
 	}
-	t := e.terms
+	t := e.limits
 	if len(r.Overrides) > 0 {
 		at := time.Unix(0, now)
 		if i := r.Override(attrs, at); i >= 0 {
@@ -71,7 +71,7 @@ func (q *ruleDecision) applyTo(e *entry, attrs identity.Attributes, now int64) a
 				}
 				return bars
 			}
-			q.limiter, t = e.over[i].limiter, e.over[i].terms
+			q.limiter, t = e.over[i].limiter, e.over[i].limits
 		}
 	}
 	q.decideBy(t, attrs)
@@ -82,7 +82,7 @@ func (q *ruleDecision) applyTo(e *entry, attrs identity.Attributes, now int64) a
 func (q *ruleDecision) decideBy(t *limits, attrs identity.Attributes) {
 	q.origin = t
 	q.matched = t.class(attrs)
-	q.terms = q.matched
+	q.limits = q.matched
 }
 
 // class are the limits for a request's class.
@@ -138,10 +138,10 @@ func (d *Decision) ownShadow() {
 func (a *evaluation) decideOne(d *Decision, attrs identity.Attributes, now int64) {
 	q := &a.decisions[0]
 	f := Freshness(q.limiter.checker.freshness.Load())
-	if l := q.limiter; q.cost == 1 && q.terms.full == nil && !q.isShadow() && l.inTouch(f) {
-		if c := l.checker.table.load(l, a.key(0)); c != nil && c.checkUnlocked(d, q.terms, now, f) {
+	if l := q.limiter; q.cost == 1 && q.limits.full == nil && !q.isShadow() && l.inTouch(f) {
+		if c := l.checker.table.load(l, a.key(0)); c != nil && c.checkUnlocked(d, q.limits, now, f) {
 			q.noteCost()
-			if x := q.terms.clauses.elastic; x != nil && c.beyond.Load()&raised != 0 { // as the last look has found
+			if x := q.limits.clauses.elastic; x != nil && c.beyond.Load()&raised != 0 { // as the last look has found
 				d.Limit = x.roomy.says
 			}
 			return
@@ -152,9 +152,9 @@ func (a *evaluation) decideOne(d *Decision, attrs identity.Attributes, now int64
 
 // decideBarred makes the decision of a rule that bars the request.
 func (q *ruleDecision) decideBarred(d *Decision, now int64) {
-	q.limiter.fill(d, q.terms, 0)
-	d.deny(q.terms.rule)
-	d.RetryAfter, d.Reset = q.retry, q.limiter.reset(q.terms, now)
+	q.limiter.fill(d, q.limits, 0)
+	d.deny(q.limits.rule)
+	d.RetryAfter, d.Reset = q.retry, q.limiter.reset(q.limits, now)
 }
 
 // noteCost counts a hit whose own cost was none.
@@ -164,7 +164,7 @@ func (q *ruleDecision) noteCost() {
 	}
 }
 
-func (q *ruleDecision) isShadow() bool { return q.terms.clauses != nil && q.terms.clauses.shadow }
+func (q *ruleDecision) isShadow() bool { return q.limits.clauses != nil && q.limits.clauses.shadow }
 
 // stops says whether it is this rule, maybe among others, that keeps the request from passing.
 func (q *ruleDecision) stops() bool { return q.denies && !q.isShadow() }
@@ -172,7 +172,7 @@ func (q *ruleDecision) stops() bool { return q.denies && !q.isShadow() }
 // measure looks at the other limits that there are to a hit beside that which it is decided by. The
 // counter is locked, current.
 func (q *ruleDecision) measure() {
-	c, t := q.cell, q.terms
+	c, t := q.cell, q.limits
 	q.spare = c.remaining(t.clauses.plain, q.at)
 	q.exceeds = q.cost > q.spare
 	if t.full != nil {
@@ -189,28 +189,28 @@ func (q *ruleDecision) measure() {
 // it is denied although there is room elsewhere, the next one may find none, and has to wait for
 // longer than the block would say.
 func (q *ruleDecision) mayBlock() bool {
-	c := q.terms.clauses
-	return c == nil || q.terms.full == nil && !c.shadow && q.matched.clauses.elastic == nil
+	c := q.limits.clauses
+	return c == nil || q.limits.full == nil && !c.shadow && q.matched.clauses.elastic == nil
 }
 
 // arm leaves an allowance for the next hits: for those within the limit itself, by those whom all
 // of it is for.
 func (q *ruleDecision) arm(hits, room int64) {
-	if q.terms.full == nil {
-		q.cell.arm(q.terms, q.at, q.within(hits), room)
+	if q.limits.full == nil {
+		q.cell.arm(q.limits, q.at, q.within(hits), room)
 	}
 }
 
 // ease is arm for a counter with a forecast.
 func (q *ruleDecision) ease() {
-	if q.terms.full == nil {
-		q.cell.ease(q.terms, q.at, q.within(q.left), q.left)
+	if q.limits.full == nil {
+		q.cell.ease(q.limits, q.at, q.within(q.left), q.left)
 	}
 }
 
 // within is how many of so many hits fit the limit itself.
 func (q *ruleDecision) within(hits int64) int64 {
-	if c := q.terms.clauses; c != nil {
+	if c := q.limits.clauses; c != nil {
 		return min(hits, q.cell.remaining(c.plain, q.at))
 	}
 	return hits
@@ -218,7 +218,7 @@ func (q *ruleDecision) within(hits int64) int64 {
 
 // chargesDenied charges a hit that its rule has denied, if denied hits count.
 func (q *ruleDecision) chargesDenied(cost int64) bool {
-	if q.terms.clauses == nil || !q.terms.clauses.all {
+	if q.limits.clauses == nil || !q.limits.clauses.all {
 		return false
 	}
 	q.chargeAnyway(cost)
@@ -231,10 +231,10 @@ func (q *ruleDecision) chargesDenied(cost int64) bool {
 func (a *evaluation) reckonDenied(d *Decision, now int64) {
 	for i := range a.decisions {
 		q := &a.decisions[i]
-		if !q.stops() || q.barred || q.cell == nil || d.RetryAfter == Never || q.terms.clauses == nil || !q.terms.clauses.all {
+		if !q.stops() || q.barred || q.cell == nil || d.RetryAfter == Never || q.limits.clauses == nil || !q.limits.clauses.all {
 			continue
 		}
-		if after, ok := q.cell.retryIn(q.terms, q.cost, q.at); ok {
+		if after, ok := q.cell.retryIn(q.limits, q.cost, q.at); ok {
 			d.RetryAfter = max(d.RetryAfter, after+time.Duration(q.at-now))
 		}
 	}
@@ -249,16 +249,16 @@ func (q *ruleDecision) chargeAnyway(cost int64) {
 		return
 	}
 	c.add(cost)
-	c.date(q.terms, q.at, cost)
+	c.date(q.limits, q.at, cost)
 	if p := c.permits(); p != nil {
 		p.Spend(c.newest, cost)
 	}
 	l.tallies[c.stripe].further.Add(cost)
 	c.queue()
-	if a := c.ahead(); a != nil {
+	if a := c.keyForecast(); a != nil {
 		a.note(q.at, cost, 0)
 	}
-	if q.shared && c.remaining(q.terms, q.at) <= q.terms.capacity/2 {
+	if q.shared && c.remaining(q.limits, q.at) <= q.limits.capacity/2 {
 		l.checker.want(nextFast)
 	}
 }

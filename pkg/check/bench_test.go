@@ -49,7 +49,7 @@ func BenchmarkCheckStrict(b *testing.B) {
 	f.grants(noon+2*ms, 0, 1e12, 1e12, 0)
 	check := func() {
 		var d Decision
-		l.checkAt(&d, l.terms.Load(), noon+3*ms, "kristie", 1)
+		l.checkAt(&d, l.limits.Load(), noon+3*ms, "kristie", 1)
 	}
 	f.o.Now = nil // the system's clock
 	benchmark(b, "at a time", check)

@@ -50,18 +50,18 @@ func (c *Checker) SetBlocks(list []Block) {
 	changed := false
 	for i := range p.entries {
 		e := &p.entries[i]
-		if maps.Equal(before[e.terms.name], next[e.terms.name]) {
+		if maps.Equal(before[e.limits.name], next[e.limits.name]) {
 			continue
 		}
-		t := *e.terms // with the same stamp: what is left in counters is for keys that are not blocked
-		e.terms, changed = &t, true
+		t := *e.limits // with the same stamp: what is left in counters is for keys that are not blocked
+		e.limits, changed = &t, true
 		e.addBlocks(next, c.o.KeyHash != nil)
 	}
 	if !changed {
 		return
 	}
 	for i := range p.entries {
-		p.entries[i].limiter.terms.Store(p.entries[i].terms)
+		p.entries[i].limiter.limits.Store(p.entries[i].limits)
 	}
 	c.ruleset.Store(&p)
 	c.swaps.tell()
@@ -78,7 +78,7 @@ func (b blocks) add(rule, key string, until time.Time) {
 
 // addBlocks completes an entry's limits, which nobody uses yet.
 func (e *entry) addBlocks(all blocks, hashes bool) {
-	t := e.terms
+	t := e.limits
 	t.blocks = all[t.name]
 	t.plain = t.clauses == nil && !hashes && t.blocks == nil
 }
@@ -107,7 +107,7 @@ func (q *ruleDecision) block(text string, now int64) applicability {
 
 // explainBlock is blockMatching without a place for keys.
 func (q *ruleDecision) explainBlock(e *entry, attrs identity.Attributes, now int64) bool {
-	if e.terms.blocks == nil {
+	if e.limits.blocks == nil {
 		return false
 	}
 	text, ok := q.limiter.checker.appendKey(nil, e.rule, attrs)

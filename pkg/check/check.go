@@ -270,7 +270,7 @@ func New(o Options) (*Checker, error) {
 	c.table.init()
 	c.reporter.checker = c
 	c.reporter.normalInterval()
-	c.reporter.install(c.compile(o.Rules, o.Revision, 0, nil, c.reporter.former), nil)
+	c.reporter.install(c.compile(o.Rules, o.Revision, 0, nil, c.reporter.findRetired), nil)
 	return c, nil
 }
 

@@ -40,7 +40,7 @@ func (p *ruleset) addClauses() {
 }
 
 func (e *entry) addClauses(while *entry) {
-	t, r := e.terms, e.rule
+	t, r := e.limits, e.rule
 	if r.Throttle.Kind == rules.Hard && !r.Shadow && r.Count == rules.Admitted && r.Priority.By == "" {
 		return
 	}
@@ -118,7 +118,7 @@ func derived(r *rules.Rule, override int) *rules.Rule {
 func (p *ruleset) addOverrides(overrides []overriding) {
 	for i, o := range overrides {
 		e, of := &p.entries[p.rules+i], &p.entries[o.rule]
-		e.terms.name = of.rule.Name
+		e.limits.name = of.rule.Name
 		if of.over == nil {
 			of.over = make([]*entry, len(of.rule.Overrides))
 		}

@@ -331,7 +331,7 @@ func TestHitsBeyondAShareAreNoDemand(t *testing.T) {
 		require(t, !d.Allowed && d.RetryAfter > 0, "%+v", d)
 	}
 	x := l.holds([]byte("k"))
-	expect(t, x.ahead() != nil && x.ahead().denied == 0 && x.allowance.Load() == 0,
-		"%+v, allowance %x", x.ahead(), x.allowance.Load())
+	expect(t, x.keyForecast() != nil && x.keyForecast().denied == 0 && x.allowance.Load() == 0,
+		"%+v, allowance %x", x.keyForecast(), x.allowance.Load())
 	decided(t, atTime(noon+30*ms, c).Check(request("user=k"), 1), true, "a hit")
 }

@@ -111,7 +111,7 @@ func TestChecksDuringAStepOfTheClock(t *testing.T) {
 		now := systemTime()
 		f.welcomed(now, now-ms, &events.Welcome{Shards: 1, Time: now - 60*second})
 		var d Decision
-		l.checkAt(&d, l.terms.Load(), stale, "k", 3)
+		l.checkAt(&d, l.limits.Load(), stale, "k", 3)
 		l.Check("k", 6)
 		for i := range 3 {
 			time.Sleep(5 * time.Second)

@@ -58,16 +58,16 @@ type more struct {
 	drained *levelState // of a key that has a level
 }
 
-// ahead returns the counter's forecast, nil if it has none. The lock is held.
-func (c *counter) ahead() *keyForecast {
+// keyForecast returns the counter's forecast, nil if it has none. The lock is held.
+func (c *counter) keyForecast() *keyForecast {
 	if c.more == nil {
 		return nil
 	}
 	return c.more.ahead
 }
 
-// setAhead gives the counter a forecast, or takes it away. The lock is held.
-func (c *counter) setAhead(a *keyForecast) {
+// setForecast gives the counter a forecast, or takes it away. The lock is held.
+func (c *counter) setForecast(a *keyForecast) {
 	switch {
 	case c.more != nil:
 		c.more.ahead = a
@@ -78,14 +78,14 @@ func (c *counter) setAhead(a *keyForecast) {
 
 // A counter's states, a bit each.
 const (
-	queued   uint8 = 1 << iota // in a dirty stack or waiting for its report
-	inFlight                   // in the report that is not answered yet
-	ageing                     // waiting in the queue of counters that may leave
-	dead                       // has left the live map; nothing may be charged to it
-	waiting                    // queued, but its key is quiet: its hits wait
-	waited                     // they may not wait any longer
-	viewed                     // a copy to look at, see view
-	informed                   // a message has said what others have admitted
+	queued      uint8 = 1 << iota // in a dirty stack or waiting for its report
+	inFlight                      // in the report that is not answered yet
+	ageing                        // waiting in the queue of counters that may leave
+	dead                          // has left the live map; nothing may be charged to it
+	deferred                      // queued, but its key is quiet: its hits wait
+	notDeferred                   // they may not wait any longer
+	viewed                        // a copy to look at, see view
+	informed                      // a message has said what others have admitted
 )
 
 // The allowance is one word, so that a check can take a hit off it and count itself by one atomic
@@ -204,19 +204,19 @@ func (c *counter) withdraw(now int64) {
 	}
 	if word&blocked != 0 { // only counters with a forecast turn hits away so, and each is counted when it is
 		c.limiter.noteDenied(c.key(), taken)
-		c.ahead().Denied(c.ahead().part, taken)
-		c.ahead().note(c.within(now), 0, taken)
-		c.doubt(c.limiter.terms.Load(), c.within(now), 1, taken)
+		c.keyForecast().Denied(c.keyForecast().part, taken)
+		c.keyForecast().note(c.within(now), 0, taken)
+		c.doubt(c.limiter.limits.Load(), c.within(now), 1, taken)
 		return
 	}
 	c.record(taken)
-	if a := c.ahead(); a != nil {
+	if a := c.keyForecast(); a != nil {
 		a.counted = 0
 	}
 	c.add(-left)
-	c.date(c.limiter.terms.Load(), min(now, c.until.Load()), taken)
-	if c.ahead() != nil {
-		c.ahead().note(c.within(now), taken, 0)
+	c.date(c.limiter.limits.Load(), min(now, c.until.Load()), taken)
+	if c.keyForecast() != nil {
+		c.keyForecast().note(c.within(now), taken, 0)
 	}
 	if p := c.permits(); p != nil {
 		p.Spend(c.newest, -left)
@@ -234,7 +234,7 @@ func (c *counter) putDown() {
 		}
 		// A forecast is to hear of all of them when the allowance ends, so it remembers how many
 		// have been counted.
-		if taken == 0 || c.ahead() != nil || c.allowance.CompareAndSwap(word, word&^(leftMask*oneTaken)) {
+		if taken == 0 || c.keyForecast() != nil || c.allowance.CompareAndSwap(word, word&^(leftMask*oneTaken)) {
 			c.record(taken)
 			return
 		}
@@ -244,7 +244,7 @@ func (c *counter) putDown() {
 // record counts hits that were taken off an allowance, but for those that have been. The lock is
 // held.
 func (c *counter) record(taken int64) {
-	if a := c.ahead(); a != nil {
+	if a := c.keyForecast(); a != nil {
 		taken, a.counted = taken-int64(a.counted), uint32(taken)
 	}
 	c.limiter.tallies[c.stripe].admit(taken, taken)
@@ -277,8 +277,8 @@ func (c *counter) rotate(now int64) int64 {
 	}
 	shift(totals, keep)
 	shift(pending, keep)
-	if c.ahead() != nil {
-		shift(c.ahead().inFlight, keep)
+	if c.keyForecast() != nil {
+		shift(c.keyForecast().inFlight, keep)
 	}
 	if r := c.refunded(); r != nil {
 		shift(r, keep)
@@ -294,7 +294,7 @@ func (c *counter) rotate(now int64) int64 {
 func (c *counter) pullBack(by int64) {
 	c.newest -= by
 	all := [...][]int64{c.totals(), c.pending(), c.refunded(), nil}
-	if a := c.ahead(); a != nil {
+	if a := c.keyForecast(); a != nil {
 		all[3] = a.inFlight
 	}
 	for _, counts := range all {
@@ -312,7 +312,7 @@ func (c *counter) pullBack(by int64) {
 			counts[0] += sum
 		}
 	}
-	if d := c.drained(); d != nil {
+	if d := c.levelState(); d != nil {
 		d.dates.Clear()
 	}
 	c.holdLevel()
@@ -419,7 +419,7 @@ func (c *counter) merge(bucket, total int64) (news int64) {
 	if i < 0 || i >= int64(len(totals)) {
 		return 0
 	}
-	if d := c.drained(); d != nil && bucket <= d.level.Bucket { // it is in the level
+	if d := c.levelState(); d != nil && bucket <= d.level.Bucket { // it is in the level
 		return 0
 	}
 	news = max(total+c.pending()[i]-totals[i], 0)
@@ -432,7 +432,7 @@ func (c *counter) merge(bucket, total int64) (news int64) {
 func (c *counter) forgetBase() {
 	copy(c.totals(), c.pending())
 	clear(c.refunded())
-	if d := c.drained(); d != nil {
+	if d := c.levelState(); d != nil {
 		d.level, d.slack = window.Level{Bucket: c.newest - int64(c.limiter.live)}, 0
 		d.dates.Clear()
 	}
@@ -444,7 +444,7 @@ func (c *counter) hasPending() bool { return anyNonZero(c.pending()) }
 // isEmpty says whether the counter knows of no hit in its window. The lock is held, the counter
 // rotated.
 func (c *counter) isEmpty() bool {
-	d := c.drained()
+	d := c.levelState()
 	return !anyNonZero(c.totals()) && (d == nil || d.level.Parts == 0)
 }
 

@@ -19,10 +19,10 @@ import (
 func (b *reporter) judgeFreshness(now int64) {
 	o := &b.checker.o
 	f := Fresh
-	switch silence := now - b.heard; {
-	case b.heard == 0 && o.ExpectCheckers > 1:
+	switch silence := now - b.lastContact; {
+	case b.lastContact == 0 && o.ExpectCheckers > 1:
 		f = LocalShare
-	case b.heard == 0:
+	case b.lastContact == 0:
 		f = Local
 	case silence > int64(o.OutageAfter):
 		f = Outage
@@ -102,8 +102,8 @@ func (l *Limiter) localShare(key string, room int64) int64 {
 
 // inOutage decides for a hit in an outage that opens or closes.
 func (q *ruleDecision) inOutage(cost int64) bool {
-	limit := q.terms.capacity
-	q.passes = q.terms.rule.OnOutage == rules.Open && cost <= limit
+	limit := q.limits.capacity
+	q.passes = q.limits.rule.OnOutage == rules.Open && cost <= limit
 	q.left = 0
 	if q.passes {
 		q.left = limit - cost

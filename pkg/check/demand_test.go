@@ -48,8 +48,8 @@ func outlookOf(l *Limiter, now int64) (forecast.Outlook, int64) {
 	c := l.holds([]byte("k"))
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	room, at := c.room(l.terms.Load(), now)
-	o, _ := c.look(l.terms.Load(), at)
+	room, at := c.room(l.limits.Load(), now)
+	o, _ := c.look(l.limits.Load(), at)
 	return o, room
 }
 
@@ -213,11 +213,11 @@ func TestForecastsHearWhatLeaves(t *testing.T) {
 	} {
 		l := limiter(t, c, test.rule)
 		cell := newCell(l, "k", noon)
-		cell.setAhead(&keyForecast{Key: *forecast.New(noon, fleet, 0), inFlight: make([]int64, l.live)})
+		cell.setForecast(&keyForecast{Key: *forecast.New(noon, fleet, 0), inFlight: make([]int64, l.live)})
 		cell.totals()[test.oldest] = 400
-		cell.ahead().Look(noon, forecast.Window{Limit: 1000}, fleet)
+		cell.keyForecast().Look(noon, forecast.Window{Limit: 1000}, fleet)
 		cell.foreseeLeaving(test.by)
-		hits, _ := cell.ahead().Ease()
+		hits, _ := cell.keyForecast().Ease()
 		expect(t, (hits > 0) == test.leaves, "%+v, of 400 hits: %d hits at ease", test, hits)
 	}
 }

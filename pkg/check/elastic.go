@@ -11,10 +11,10 @@ func (a *evaluation) lookForRoom(attrs identity.Attributes, now int64) {
 		if t.clauses == nil || t.clauses.elastic == nil || q.barred {
 			continue
 		}
-		q.terms = q.matched
+		q.limits = q.matched
 		x := t.clauses.elastic
 		if use, ok := a.use(x.while, attrs, now); ok && use < x.below {
-			q.terms = x.roomy.class(attrs)
+			q.limits = x.roomy.class(attrs)
 		}
 	}
 }
@@ -42,14 +42,14 @@ func (a *evaluation) use(e *entry, attrs identity.Attributes, now int64) (use fl
 		a.view = new(view)
 	}
 	c := a.view.of(q.limiter, textAt(text, q.from, q.to), now)
-	return c.used(q.terms.whole(), now) / float64(q.terms.rule.Capacity()), true
+	return c.used(q.limits.whole(), now) / float64(q.limits.rule.Capacity()), true
 }
 
 // used is how many hits lie in the window of a viewed counter, with those that others are expected
 // to have taken.
 func (c *counter) used(t *limits, now int64) float64 {
 	at := c.rotate(now)
-	if c.ahead() == nil {
+	if c.keyForecast() == nil {
 		return c.count(t, at)
 	}
 	o, w := c.look(t, at)

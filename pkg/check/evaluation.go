@@ -27,7 +27,7 @@ type evaluation struct {
 // room.
 type ruleDecision struct {
 	limiter  *Limiter
-	terms    *limits // by which it is decided
+	limits   *limits // by which it is decided
 	matched  *limits // those before it is known whether there is room elsewhere
 	origin   *limits // the limiter's
 	cost     int64
@@ -64,9 +64,9 @@ func (a *evaluation) match(p *ruleset, attrs identity.Attributes, now, cost int6
 		place := r.Place()
 		e := &p.entries[place]
 		q := a.add()
-		*q = ruleDecision{limiter: e.limiter, terms: e.terms, matched: e.terms, origin: e.terms, place: place, cost: cost}
+		*q = ruleDecision{limiter: e.limiter, limits: e.limits, matched: e.limits, origin: e.limits, place: place, cost: cost}
 		v := applies
-		if e.terms.blocks != nil {
+		if e.limits.blocks != nil {
 			v = q.blockMatching(a, e, attrs, now)
 		}
 		if v == applies && !e.bare {

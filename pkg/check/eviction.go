@@ -68,14 +68,14 @@ func (b *reporter) addAgeing(c *counter, fleet int64) {
 // ageForecast lets the forecast of a counter, if it has one, wait to leave. The counter's lock is
 // held.
 func (b *reporter) ageForecast(c *counter, fleet int64) {
-	if a := c.ahead(); a != nil && !a.ageing && !c.is(dead) {
+	if a := c.keyForecast(); a != nil && !a.ageing && !c.is(dead) {
 		a.ageing = true
 		b.ageing.forecasts.Push(agedForecast{aged{c, fleet + int64(laterLook)}, a})
 	}
 }
 
-// letForecastsGo takes forecasts from counters that have been silent.
-func (b *reporter) letForecastsGo(fleet int64) {
+// evictForecasts takes forecasts from counters that have been silent.
+func (b *reporter) evictForecasts(fleet int64) {
 	q := &b.ageing.forecasts
 	for range min(q.Len(), looksAtOnce) {
 		if fleet < q.Peek().due {
@@ -84,22 +84,22 @@ func (b *reporter) letForecastsGo(fleet int64) {
 		f := q.Pop()
 		f.cell.mu.Lock()
 		switch {
-		case f.cell.ahead() != f.ahead: // it has gone
+		case f.cell.keyForecast() != f.ahead: // it has gone
 		case f.cell.is(queued|inFlight) || f.cell.silent(fleet) < ticks(silentForecast):
 			f.ahead.ageing = false
 			b.ageForecast(f.cell, fleet)
 		default:
 			f.cell.roomBehindBlock(fleet) // which puts down what the forecast is to know
-			f.cell.setAhead(nil)
+			f.cell.setForecast(nil)
 		}
 		f.cell.mu.Unlock()
 	}
 }
 
-// letGo lets counters leave whose time has come; when the live map is crowded, those that have
+// evict lets counters leave whose time has come; when the live map is crowded, those that have
 // waited longest leave before it has.
-func (b *reporter) letGo(fleet int64) {
-	b.letForecastsGo(fleet)
+func (b *reporter) evict(fleet int64) {
+	b.evictForecasts(fleet)
 	known := 0
 	for i := range b.ageing.known {
 		known += b.ageing.known[i].Len()
@@ -162,7 +162,7 @@ func (b *reporter) sweep(fleet int64) {
 	for range b.shards {
 		b.sweeps++
 		s := &b.shards[b.sweeps%uint(len(b.shards))]
-		if s.gaveUp <= b.heard && (s.flight == nil || s.flight.tries <= soonTries) {
+		if s.gaveUp <= b.lastContact && (s.flight == nil || s.flight.tries <= soonTries) {
 			continue
 		}
 		for range min(left, s.queue.Len()) {
@@ -215,7 +215,7 @@ func (b *reporter) consider(c *counter, fleet int64, crowded bool) {
 		return
 	}
 	if c.silent(fleet) >= ticks(firstLook) {
-		c.setAhead(nil) // it takes more memory than the counter; a key that comes again gets another
+		c.setForecast(nil) // it takes more memory than the counter; a key that comes again gets another
 	}
 	c.state |= ageing
 	later := c.laterLook(fleet)
@@ -226,7 +226,7 @@ func (b *reporter) consider(c *counter, fleet int64, crowded bool) {
 // lock is held.
 func (c *counter) roomBehindBlock(fleet int64) int64 {
 	word, until := c.allowance.Load(), c.until.Load()
-	room, _ := c.room(c.limiter.terms.Load(), fleet)
+	room, _ := c.room(c.limiter.limits.Load(), fleet)
 	if word&^stampMask == blocked {
 		c.until.Store(until)
 		c.allowance.Store(word)
@@ -237,7 +237,7 @@ func (c *counter) roomBehindBlock(fleet int64) int64 {
 // laterLook is in which of the later queues a counter is to wait. The lock is held, the counter
 // current.
 func (c *counter) laterLook(fleet int64) int {
-	if c.ahead() != nil || c.permits() != nil || c.limiter.retired.Load() {
+	if c.keyForecast() != nil || c.permits() != nil || c.limiter.retired.Load() {
 		return 0 // it may leave, or need less memory, before it is empty
 	}
 	shape, totals := c.limiter.shape, c.totals()
@@ -249,11 +249,11 @@ func (c *counter) laterLook(fleet int64) int {
 		}
 	}
 	// A counter with a level is not empty before that is: the level of the bucket that left last.
-	if d := c.drained(); d != nil {
+	if d := c.levelState(); d != nil {
 		if d.level.Parts > 0 {
 			last = max(last, c.newest-int64(len(totals))+1)
 		}
-		if reset := c.limiter.terms.Load().drain.Reset(d.level, c.net(), fleet); reset > 0 {
+		if reset := c.limiter.limits.Load().drain.Reset(d.level, c.net(), fleet); reset > 0 {
 			last = max(last, shape.Bucket(fleet+int64(reset)))
 		}
 	}

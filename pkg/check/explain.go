@@ -64,7 +64,7 @@ func (c *Checker) explain(
 	d := c.peek(by, now, attrs, "", cost)
 	worst := -1
 	for i := range a.decisions {
-		if q := &a.decisions[i]; q.terms.name == d.Rule {
+		if q := &a.decisions[i]; q.limits.name == d.Rule {
 			worst = q.place
 		}
 	}
@@ -151,7 +151,7 @@ func valueOf(c *rules.Condition) string {
 
 // explainCaller says what the rule makes of the caller.
 func (q *ruleDecision) explainCaller(x *Explanation, e *entry, attrs identity.Attributes, now int64) {
-	q.decideBy(e.terms, attrs)
+	q.decideBy(e.limits, attrs)
 	v := q.apply(e, attrs, now)
 	x.Override = e.rule.Override(attrs, time.Unix(0, now))
 	x.Shadow = e.rule.Shadow
@@ -189,7 +189,7 @@ func (q *ruleDecision) explainCaller(x *Explanation, e *entry, attrs identity.At
 func (a *evaluation) explainKey(x *Explanation, q *ruleDecision, attrs identity.Attributes) {
 	q.from = len(a.text)
 	if !q.barred {
-		a.text, _ = q.limiter.checker.appendKey(a.text, q.terms.rule, attrs)
+		a.text, _ = q.limiter.checker.appendKey(a.text, q.limits.rule, attrs)
 	}
 	q.to = len(a.text)
 	x.Counter, x.Key = q.limiter.name, string(a.text[q.from:q.to])
@@ -199,7 +199,7 @@ func (a *evaluation) explainKey(x *Explanation, q *ruleDecision, attrs identity.
 
 // explainCounts says what the rule's counts make of the request.
 func (a *evaluation) explainCounts(x *Explanation, q *ruleDecision, key string, now int64) {
-	x.Limit = q.terms.capacity
+	x.Limit = q.limits.capacity
 	if !q.barred && q.limiter.hasRoomFor(key) {
 		q.cell = new(view).of(q.limiter, key, now)
 	}
@@ -209,8 +209,8 @@ func (a *evaluation) explainCounts(x *Explanation, q *ruleDecision, key string, 
 	if q.cell == nil {
 		return
 	}
-	x.Count = q.cell.count(q.terms, q.at)
-	if q.cell.ahead() != nil {
-		x.Others = max(q.cell.used(q.terms.whole(), now)-x.Count, 0)
+	x.Count = q.cell.count(q.limits, q.at)
+	if q.cell.keyForecast() != nil {
+		x.Others = max(q.cell.used(q.limits.whole(), now)-x.Count, 0)
 	}
 }

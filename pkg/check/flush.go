@@ -24,25 +24,25 @@ type reporter struct {
 	sequence  uint64 // of the last report, of whichever shard; it never starts again
 	// olderUntil is the fleet's time until which reports are made for aggregators that do not know
 	// of refunds.
-	olderUntil int64
-	states     uint8 // counts the generations that shards have entered
-	now        int64 // own time of the last step or message
-	other      int   // a number of shards that differs, and was heard once
-	nextFlush  int64
-	lastFlush  int64
-	nextHello  int64
-	heard      int64 // own time of the last word from an aggregator
-	welcomes   uint64
-	asks       bool  // alarms may have been missed, which the next hello asks for
-	asked      int64 // own time of the last hello that did
-	draining   bool
-	problem    string // why the last report was refused, until one is answered
-	stats      reporterStats
-	leases     leases
-	waits      queue.Heap[*Limiter] // those with quiet counters, by when the first wait ends
-	formers    retirees
-	installs   uint64 // how many rulesets there have been
-	swept      uint64 // the last one after which the weak pointers were looked through
+	olderUntil   int64
+	states       uint8 // counts the generations that shards have entered
+	now          int64 // own time of the last step or message
+	other        int   // a number of shards that differs, and was heard once
+	nextFlush    int64
+	lastFlush    int64
+	nextHello    int64
+	lastContact  int64 // own time of the last word from an aggregator
+	welcomes     uint64
+	missedAlarms bool  // alarms may have been missed, which the next hello asks for
+	asked        int64 // own time of the last hello that did
+	draining     bool
+	problem      string // why the last report was refused, until one is answered
+	stats        reporterStats
+	leases       leases
+	waits        queue.Heap[*Limiter] // those with quiet counters, by when the first wait ends
+	formers      retirees
+	installs     uint64 // how many rulesets there have been
+	swept        uint64 // the last one after which the weak pointers were looked through
 }
 
 // shard is one shard's queue and report.
@@ -139,26 +139,26 @@ func (b *reporter) flush(now int64) {
 	}
 	inRound := b.checker.rounds.wanted.Swap(0) != 0
 	fleet := b.checker.clock.Fleet(now)
-	b.takeStrays()
-	b.endWaits(fleet)
+	b.takeRevived()
+	b.endDeferrals(fleet)
 	b.collect()
 	b.collectLate()
 	b.collectSettlements(fleet)
 	if b.checker.o.Link == nil {
-		b.settleLocally(fleet)
+		b.flushLocally(fleet)
 	}
 	for i := range b.shards {
 		switch s := &b.shards[i]; {
 		case s.flight != nil:
 			s.missed = s.missed || inRound
-		case s.gaveUp > b.heard && !b.draining: // hits stay pending, and so count against this checker's share
+		case s.gaveUp > b.lastContact && !b.draining: // hits stay pending, and so count against this checker's share
 		default:
 			b.report(uint32(i), s, now)
 		}
 	}
 	b.sweep(fleet)
-	b.letGo(fleet)
-	b.letLimitersGo(fleet)
+	b.evict(fleet)
+	b.releaseRetired(fleet)
 }
 
 // collect takes every dirty counter off the stacks and puts it into its shard's queue.
@@ -223,8 +223,8 @@ func (s *lates) any() bool {
 	return len(s.list) > 0
 }
 
-// settleLocally is the flush of a checker without a link: nothing is ever reported.
-func (b *reporter) settleLocally(fleet int64) {
+// flushLocally is the flush of a checker without a link: nothing is ever reported.
+func (b *reporter) flushLocally(fleet int64) {
 	for _, c := range b.unsharded {
 		c.mu.Lock()
 		c.withdraw(fleet)

@@ -67,20 +67,20 @@ func (c *counter) recent() (n int64) {
 	return n
 }
 
-// lookAhead returns the counter's forecast, if it has one or should have one now that there is room
+// ensureForecast returns the counter's forecast, if it has one or should have one now that there is room
 // for so many hits. The lock is held.
-func (c *counter) lookAhead(t *limits, at, room int64) *keyForecast {
-	if c.ahead() == nil && c.limiter.foresees(t) && c.unforeseen(t, room) <= 0 {
+func (c *counter) ensureForecast(t *limits, at, room int64) *keyForecast {
+	if c.keyForecast() == nil && c.limiter.foresees(t) && c.unforeseen(t, room) <= 0 {
 		k := c.limiter.checker
 		// Checkers' phases are spread by a hash, keys' need not be.
 		phase := float64(k.o.Epoch*0x9e3779b97f4a7c15>>11) / (1 << 53)
-		c.endWait()
-		c.setAhead(&keyForecast{
+		c.endDeferral()
+		c.setForecast(&keyForecast{
 			Key: *forecast.New(at, k.rounds.fleet(k), phase), part: 1,
 			inFlight: make([]int64, c.limiter.live),
 		})
 	}
-	return c.ahead()
+	return c.keyForecast()
 }
 
 // window is how the counter's window stands by what is known. The lock is held, the counter
@@ -92,8 +92,8 @@ func (c *counter) window(t *limits, at int64) forecast.Window {
 		Limit: limit, Pace: float64(t.limit) / float64(l.shape.Length),
 		Free: limit - c.count(t, at), Freed: c.freed(t, at),
 	}
-	if c.ahead() != nil {
-		w.Unreported = l.shape.Count(c.ahead().inFlight, at)
+	if c.keyForecast() != nil {
+		w.Unreported = l.shape.Count(c.keyForecast().inFlight, at)
 	}
 	w.Unreported += l.shape.Count(c.pending(), at)
 	if l.shape.Kind == window.Log {
@@ -103,12 +103,12 @@ func (c *counter) window(t *limits, at int64) forecast.Window {
 }
 
 // look works out anew which part of the hits may pass. The lock is held, the counter current
-//.
+// .
 func (c *counter) look(t *limits, at int64) (forecast.Outlook, forecast.Window) {
 	w := c.window(t, at)
 	k := c.limiter.checker
-	o := c.ahead().Look(at, w, k.rounds.fleet(k))
-	c.ahead().part = o.Part
+	o := c.keyForecast().Look(at, w, k.rounds.fleet(k))
+	c.keyForecast().part = o.Part
 	return o, w
 }
 
@@ -117,7 +117,7 @@ func (c *counter) look(t *limits, at int64) (forecast.Outlook, forecast.Window) 
 func (c *counter) foresee(t *limits, at, room, cost int64) (passes bool, left int64) {
 	o, w := c.look(t, at)
 	left = min(room, int64(max(math.Floor(o.Free), 0)))
-	if o.Part < 1 && !c.ahead().Pass(o.Part, cost) {
+	if o.Part < 1 && !c.keyForecast().Pass(o.Part, cost) {
 		return false, left
 	}
 	c.urge(at, o, w)
@@ -143,7 +143,7 @@ func (c *counter) urge(at int64, o forecast.Outlook, w forecast.Window) {
 		return
 	}
 	k := c.limiter.checker
-	if c.ahead().Urgent(at, o, w, k.rounds.fleet(k), k.rounds.normal.Load()) {
+	if c.keyForecast().Urgent(at, o, w, k.rounds.fleet(k), k.rounds.normal.Load()) {
 		k.want(nextFast)
 	} else {
 		k.want(nextNormal)
@@ -170,17 +170,17 @@ func (a *keyForecast) note(now, admitted, denied int64) {
 // ease leaves an allowance for the next hits, as many as may pass without another look, and at most
 // so many of those that are left. The lock is held, the counter current.
 func (c *counter) ease(t *limits, at, most, left int64) {
-	if c.ahead().part < 1 {
+	if c.keyForecast().part < 1 {
 		return
 	}
-	hits, span := c.ahead().Ease()
+	hits, span := c.keyForecast().Ease()
 	c.armUntil(t, min(most, hits), left, min(c.datable(t, at), at+span))
 }
 
 // refuseMore lets further hits be turned away without the lock, for as long as they surely would
 // be. The lock is held, the counter current.
 func (c *counter) refuseMore(t *limits, at int64) {
-	if n := min(c.ahead().Denials(c.ahead().part), mostLeft); n > 0 && !t.restless {
+	if n := min(c.keyForecast().Denials(c.keyForecast().part), mostLeft); n > 0 && !t.restless {
 		c.endAt(min(c.end(), at+refusalTime))
 		c.allowance.Store(blocked | t.stamp | uint64(n))
 	}
@@ -199,10 +199,10 @@ func (c *counter) awaitFullRound(at int64) {
 // meanwhile.
 const refusalTime = int64(4e6)
 
-// told takes in what a message says of a counter near its limit, by which others' hits were news.
+// observeForecast takes in what a message says of a counter near its limit, by which others' hits were news.
 // The lock is held, the counter current, and the message's totals merged.
-func (c *counter) told(b *reporter, t *limits, at int64, w update, news int64) {
-	a := c.ahead()
+func (c *counter) observeForecast(b *reporter, t *limits, at int64, w update, news int64) {
+	a := c.keyForecast()
 	a.falseDenials.Observe(news)
 	if w.made == 0 { // totals of some time ago, told again
 		c.look(t, at)
@@ -241,7 +241,7 @@ func (c *counter) within(now int64) int64 {
 // foreseeLeaving tells the forecast which hits leave when so many new buckets come, which the
 // counter has not taken in yet. The lock is held.
 func (c *counter) foreseeLeaving(by int64) {
-	if a, shape := c.ahead(), c.limiter.shape; a != nil && forecast.LeavesAtOnce(shape) {
+	if a, shape := c.keyForecast(), c.limiter.shape; a != nil && forecast.LeavesAtOnce(shape) {
 		a.Rotate(shape, c.newest, by, c.net())
 	}
 }
@@ -250,14 +250,14 @@ func (c *counter) foreseeLeaving(by int64) {
 // if they were. The lock is held, the allowance withdrawn.
 func (c *counter) doubt(t *limits, at, cost, denials int64) {
 	known := func() float64 { return c.count(t, min(at, c.end()-1)) }
-	c.ahead().falseDenials.Denied(at, cost, denials, known)
+	c.keyForecast().falseDenials.Denied(at, cost, denials, known)
 }
 
 // findFalseDenials compares denials with what a message, made at a time, has told; whole says
 // whether everybody reports in its round. The lock is held, the counter current, and
 // the message's totals merged.
 func (c *counter) findFalseDenials(t *limits, made, fast int64, whole bool) {
-	l, f := c.limiter, &c.ahead().falseDenials
+	l, f := c.limiter, &c.keyForecast().falseDenials
 	if f.Ignores(made, fast, whole) {
 		return
 	}

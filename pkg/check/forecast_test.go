@@ -101,7 +101,7 @@ func TestIdleCellsHaveNoForecast(t *testing.T) {
 	f.idle.cache.Wait()
 	old := l.recall("k")
 	require(t, had && old != nil && l.holds([]byte("k")) == nil, "the key had a forecast: %v; remembered: %v", had, old != nil)
-	expect(t, old.ahead() == nil, "a key that has made room for others still has its forecast")
+	expect(t, old.keyForecast() == nil, "a key that has made room for others still has its forecast")
 }
 
 // TestForecastsLeaveSoon, within two minutes of silence, also where their counter is not looked at
@@ -137,7 +137,7 @@ func TestWindowOfACell(t *testing.T) {
 		c := l.holds([]byte("k"))
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		terms := c.limiter.terms.Load()
+		terms := c.limiter.limits.Load()
 		_, at := c.room(terms, now)
 		w := c.window(terms, at)
 		// The 300 leave at 60 a second.

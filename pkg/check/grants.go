@@ -14,7 +14,7 @@ func (b *reporter) granted(m *events.Grant, now int64) error {
 		shards := len(b.leases.lines)
 		return fmt.Errorf("grant: for epoch %x, shard %d of %d", m.Epoch, m.Shard, shards)
 	}
-	b.hear(now)
+	b.noteContact(now)
 	x := &b.leases.lines[m.Shard]
 	f := x.flight
 	if f == nil || f.sequence != m.Sequence {
@@ -78,7 +78,7 @@ func (b *reporter) take(c *counter, g *permit.Grant, fleet int64) {
 	p := c.permits()
 	c.withdraw(fleet)
 	c.rotate(fleet)
-	p.Answered(c.moment(fleet), g, c.limiter.terms.Load().wire, b.draining)
+	p.Answered(c.moment(fleet), g, c.limiter.limits.Load().wire, b.draining)
 	c.askIfNeeded(p, fleet)
 	b.scheduleReview(c, p, fleet)
 }

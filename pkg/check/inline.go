@@ -62,9 +62,9 @@ type inline struct {
 	limiter *Limiter
 	rule    *rules.Rule
 
-	mu    sync.RWMutex
-	terms map[int64]*limits // by limit
-	made  uint64            // how many have got a stamp
+	mu     sync.RWMutex
+	limits map[int64]*limits // by limit
+	made   uint64            // how many have got a stamp
 }
 
 // limiter returns the limiter of a name, and the limits of a limit. A name that is known is found
@@ -108,7 +108,7 @@ func (i *inlineLimits) add(c *Checker, of *InlineLimit) (*inline, error) {
 		if all != nil {
 			next = maps.Clone(*all)
 		}
-		known = &inline{rule: rule, terms: make(map[int64]*limits)}
+		known = &inline{rule: rule, limits: make(map[int64]*limits)}
 		known.limiter = newLimiter(c, inlineIDs+uint64(len(next)), rule)
 		known.within(of.Limit)
 		next[of.Name] = known
@@ -140,33 +140,33 @@ func (l *InlineLimit) rule() (*rules.Rule, error) {
 // are left behind.
 func (i *inline) within(limit int64) *limits {
 	i.mu.RLock()
-	t := i.terms[limit]
+	t := i.limits[limit]
 	i.mu.RUnlock()
 	if t != nil {
 		return t
 	}
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	if t := i.terms[limit]; t != nil {
+	if t := i.limits[limit]; t != nil {
 		return t
 	}
-	least := i.limiter.terms.Load()
-	if len(i.terms) >= mostLimits {
-		clear(i.terms)
+	least := i.limiter.limits.Load()
+	if len(i.limits) >= mostLimits {
+		clear(i.limits)
 		least = nil
 	}
 	rule := *i.rule
 	rule.Limit = limit
-	t = newTerms(&rule, 0)
+	t = newLimits(&rule, 0)
 	if t.restless = i.made >= inlineStamps; !t.restless {
 		i.made++
 		t.stamp = i.made * oneStamp
 	}
-	i.terms[limit] = t
+	i.limits[limit] = t
 	// What is done behind, without knowing who asks, goes by the lowest limit: reports that come
 	// sooner than they need do no harm.
 	if least == nil || limit < least.limit {
-		i.limiter.terms.Store(t)
+		i.limiter.limits.Store(t)
 	}
 	return t
 }

@@ -134,7 +134,7 @@ func TestInlineLimitsAreBounded(t *testing.T) {
 		d := checkInline(t, c, noon, inlineLimit("1", limit+1), "k", 1)
 		require(t, d.Allowed == (limit > 0), "limit %d: %+v", limit+1, d)
 	}
-	n := len(c.inline.named("1").terms)
+	n := len(c.inline.named("1").limits)
 	expect(t, n <= mostLimits, "%d limits are remembered", n)
 }
 

@@ -190,7 +190,7 @@ func (b *reporter) addAsk(m *events.LeaseRequest, f *inFlightLease, c *counter, 
 	l, p := c.limiter, c.permits()
 	c.withdraw(fleet)
 	c.rotate(fleet)
-	limit, trip := l.terms.Load().wire, b.leases.roundTrip()
+	limit, trip := l.limits.Load().wire, b.leases.roundTrip()
 	r, ok := p.Request(c.moment(fleet), limit, trip, b.share(l), b.draining)
 	if !ok {
 		b.scheduleReview(c, p, fleet)
@@ -218,7 +218,7 @@ func (b *reporter) leaseRule(m *events.LeaseRequest, l *Limiter, fleet int64) in
 // share is how many permits of a key a checker may ask for before they are needed: half of what
 // each would have if all had as many.
 func (b *reporter) share(l *Limiter) int64 {
-	return max(l.terms.Load().wire/(2*max(int64(b.checker.fleet.Load()), 1)), 1)
+	return max(l.limits.Load().wire/(2*max(int64(b.checker.fleet.Load()), 1)), 1)
 }
 
 // scheduleReview lets a counter's permits be reviewed, if there is a reason. Its lock is held, it

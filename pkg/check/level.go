@@ -54,8 +54,8 @@ func bucketsOf(s window.Shape) int {
 	return live + min(int((spareTime+size-1)/size), live)
 }
 
-// drained returns what the counter has for its level, nil if it has none. The lock is held.
-func (c *counter) drained() *levelState {
+// levelState returns what the counter has for its level, nil if it has none. The lock is held.
+func (c *counter) levelState() *levelState {
 	if c.more == nil {
 		return nil
 	}
@@ -66,7 +66,7 @@ func (c *counter) drained() *levelState {
 // hits came. The lock is held.
 func (c *counter) drain(t *limits) window.Drain {
 	by := t.drain
-	if d := c.drained(); by.Shape.Kind == window.Token {
+	if d := c.levelState(); by.Shape.Kind == window.Token {
 		d.dates.Taken = c.refunded()
 		by.Dates = &d.dates
 	}
@@ -87,7 +87,7 @@ func (c *counter) datable(t *limits, at int64) int64 {
 // date notes own hits that came at a time. The lock is held, and the counter's newest bucket that
 // of the hits.
 func (c *counter) date(t *limits, at, hits int64) {
-	if d := c.drained(); d != nil && c.limiter.shape.Kind == window.Token {
+	if d := c.levelState(); d != nil && c.limiter.shape.Kind == window.Token {
 		d.dates.Add(t.drain, c.newest, at, hits)
 	}
 }
@@ -95,7 +95,7 @@ func (c *counter) date(t *limits, at, hits int64) {
 // undate takes in that own hits of a bucket of some age, which came after so many others of it, are
 // none any more. The lock is held.
 func (c *counter) undate(t *limits, age, hits, after int64) {
-	if d := c.drained(); d != nil && c.limiter.shape.Kind == window.Token {
+	if d := c.levelState(); d != nil && c.limiter.shape.Kind == window.Token {
 		d.dates.Remove(t.drain, age, hits, after)
 	}
 }
@@ -103,7 +103,7 @@ func (c *counter) undate(t *limits, age, hits, after int64) {
 // remaining is how many hits fit by what is known: of a leaky bucket, without a wait. The lock is
 // held, the counter current.
 func (c *counter) remaining(t *limits, at int64) int64 {
-	d := c.drained()
+	d := c.levelState()
 	switch {
 	case d == nil:
 		return c.limiter.shape.Remaining(c.net(), t.limit, at)
@@ -118,7 +118,7 @@ func (c *counter) remaining(t *limits, at int64) int64 {
 // turn is how long until a hit that joins the queue of a leaky bucket has its turn. The lock is
 // held, the counter current.
 func (c *counter) turn(t *limits, at int64) time.Duration {
-	d := c.drained()
+	d := c.levelState()
 	wait := time.Duration(d.turn - at)
 	if c.freshness(t) != LocalShare { // where turns are far enough apart for all
 		wait = max(wait, t.drain.Turn(d.level, c.net(), at))
@@ -129,7 +129,7 @@ func (c *counter) turn(t *limits, at int64) time.Duration {
 // retryIn is how long until a hit fits by what is known, if nothing else comes. The lock is held,
 // the counter current.
 func (c *counter) retryIn(t *limits, cost, at int64) (time.Duration, bool) {
-	d := c.drained()
+	d := c.levelState()
 	switch {
 	case d == nil:
 		return c.limiter.shape.RetryAfter(c.net(), t.limit, cost, at)
@@ -140,19 +140,19 @@ func (c *counter) retryIn(t *limits, cost, at int64) (time.Duration, bool) {
 }
 
 // count is how much is in use by what is known. The lock is held, the counter current
-//.
+// .
 func (c *counter) count(t *limits, at int64) float64 {
-	if d := c.drained(); d != nil {
+	if d := c.levelState(); d != nil {
 		return c.drain(t).Count(d.level, c.net(), at)
 	}
 	return c.limiter.shape.Count(c.net(), at)
 }
 
 // freed is how many hits leave per ns at present. The lock is held, the counter current
-//.
+// .
 func (c *counter) freed(t *limits, at int64) float64 {
 	shape, totals := c.limiter.shape, c.net()
-	switch d := c.drained(); {
+	switch d := c.levelState(); {
 	case d != nil && c.drain(t).Level(d.level, totals, at) == 0:
 	case d != nil:
 		return float64(t.limit) / float64(shape.Length)
@@ -174,7 +174,7 @@ func (c *counter) ownHits() []int64 {
 // ownCount is how much is in use by such hits, if each of so many checkers keeps to its share of
 // the rate. The lock is held, the counter current.
 func (c *counter) ownCount(t *limits, checkers, at int64) float64 {
-	d := c.drained()
+	d := c.levelState()
 	if d == nil {
 		return c.limiter.shape.Count(c.ownHits(), at)
 	}
@@ -185,7 +185,7 @@ func (c *counter) ownCount(t *limits, checkers, at int64) float64 {
 // that; false if that is never, or if as much is owed already as the share can hold. A leaky
 // bucket's turns are far enough apart for all. The lock is held, the counter current.
 func (c *counter) shareIn(t *limits, cost, at int64) (time.Duration, bool) {
-	l, d := c.limiter, c.drained()
+	l, d := c.limiter, c.levelState()
 	if l.shape.Kind != window.Token || c.freshness(t) != LocalShare {
 		return 0, true
 	}
@@ -210,7 +210,7 @@ func times(counts []int64, factor int64) []int64 {
 // counter has been charged for it, and its lock is held; its turn is after so long.
 func (c *counter) took(t *limits, at, cost int64, wait time.Duration) {
 	c.date(t, at, cost)
-	d := c.drained()
+	d := c.levelState()
 	if d == nil || t.drain.Shape.Kind != window.Leaky {
 		return
 	}
@@ -223,9 +223,9 @@ func (c *counter) took(t *limits, at, cost int64, wait time.Duration) {
 // madeUp is which part of a gap, one in so many, is made up for if a hit comes late for its turn.
 const madeUp = 4
 
-// hearOthers takes in hits of others. The lock is held.
-func (c *counter) hearOthers(at, news int64) {
-	if d := c.drained(); d != nil && c.limiter.shape.Kind == window.Leaky {
+// observeOthers takes in hits of others. The lock is held.
+func (c *counter) observeOthers(at, news int64) {
+	if d := c.levelState(); d != nil && c.limiter.shape.Kind == window.Leaky {
 		d.others.Observe(at, news)
 	}
 }
@@ -237,7 +237,7 @@ func (c *counter) gap(t *limits, cost int64) int64 {
 	if c.freshness(t) == LocalShare || !c.limiter.isShared() {
 		return spacing
 	}
-	return c.drained().others.Gap(spacing, c.spacing(t, 1), c.limiter.others())
+	return c.levelState().others.Gap(spacing, c.spacing(t, 1), c.limiter.others())
 }
 
 // spacing is how long a hit takes to drain, in ns; on its own, a checker spares time for others.
@@ -254,14 +254,14 @@ func (c *counter) spacing(t *limits, cost int64) int64 {
 // advance brings the level forward when so many new buckets come: the counts of those that leave go
 // into it. The lock is held.
 func (c *counter) advance(by int64) {
-	d := c.drained()
+	d := c.levelState()
 	if d == nil {
 		return
 	}
 	l, totals := c.limiter, c.net()
-	t, to := l.terms.Load(), c.newest+by-int64(len(totals))
+	t, to := l.limits.Load(), c.newest+by-int64(len(totals))
 	drain := t.drain
-	c.settleLevel(t, to)
+	c.advanceLevel(t, to)
 	d.dates.Advance(drain, c.newest, by, l.live)
 	if c.overflow || Freshness(l.checker.freshness.Load()) >= LocalShare {
 		d.own = drain.Settle(d.own, times(c.ownHits(), l.others()), c.newest, to)
@@ -270,9 +270,9 @@ func (c *counter) advance(by int64) {
 	}
 }
 
-// settleLevel brings the level forward to the end of a bucket. The lock is held.
-func (c *counter) settleLevel(t *limits, bucket int64) {
-	d, totals := c.drained(), c.net()
+// advanceLevel brings the level forward to the end of a bucket. The lock is held.
+func (c *counter) advanceLevel(t *limits, bucket int64) {
+	d, totals := c.levelState(), c.net()
 	late := d.level
 	late.Parts += d.slack
 	d.level = c.drain(t).Settle(d.level, totals, c.newest, bucket)
@@ -283,24 +283,24 @@ func (c *counter) settleLevel(t *limits, bucket int64) {
 // everything has drained: own hits may have been settled at less than they were charged. The lock
 // is held, the counter current.
 func (c *counter) bringTurnForward(t *limits, at int64) {
-	d := c.drained()
+	d := c.levelState()
 	if d == nil || c.freshness(t) == LocalShare { // where turns are farther apart than that
 		return
 	}
 	d.turn = min(d.turn, at+int64(t.drain.Reset(d.level, c.net(), at)))
 }
 
-// hearLevel takes in a settled level and the totals after it. The lock is held and the counter
+// observeLevel takes in a settled level and the totals after it. The lock is held and the counter
 // current.
-func (c *counter) hearLevel(w update) {
-	d, l := c.drained(), w.admitted.level
+func (c *counter) observeLevel(w update) {
+	d, l := c.levelState(), w.admitted.level
 	if d == nil || l.Parts < 0 {
 		return
 	}
-	t := c.limiter.terms.Load()
+	t := c.limiter.limits.Load()
 	drain := t.drain
 	if l.Bucket < c.newest {
-		c.settleLevel(t, l.Bucket)
+		c.advanceLevel(t, l.Bucket)
 	} else {
 		d.slack = 0
 	}
@@ -314,7 +314,7 @@ func (c *counter) hearLevel(w update) {
 		if far := d.level.Bucket - 2*int64(c.limiter.live); l.Bucket < far {
 			l = drain.Settle(l, nil, far, far)
 		}
-		l = w.settle(drain, l, d.level.Bucket)
+		l = w.advance(drain, l, d.level.Bucket)
 		l.Parts = max(l.Parts, d.level.Parts+d.slack)
 	}
 	// As many parts as by counts alone are of hits that are known, some of which have drained
@@ -330,14 +330,14 @@ func (c *counter) hearLevel(w update) {
 // holdLevel keeps the level before the newest bucket: what is of later ones, by a clock that was
 // ahead, has not drained yet. The lock is held.
 func (c *counter) holdLevel() {
-	if d := c.drained(); d != nil {
+	if d := c.levelState(); d != nil {
 		d.level.Bucket = min(d.level.Bucket, c.newest-1)
 		d.own.Bucket = min(d.own.Bucket, c.newest-1)
 	}
 }
 
-// settle brings a level forward by a message's totals, less its refunds.
-func (w update) settle(d window.Drain, l window.Level, bucket int64) window.Level {
+// advance brings a level forward by a message's totals, less its refunds.
+func (w update) advance(d window.Drain, l window.Level, bucket int64) window.Level {
 	for next := l.Bucket + 1; next <= bucket; next++ {
 		l = d.Settle(l, []int64{max(w.admitted.at(next)-w.refunded.at(next), 0)}, next, next)
 	}

@@ -251,7 +251,7 @@ func TestLevelsAreRemembered(t *testing.T) {
 	fresh := newCell(l, "k", noon)
 	fresh.learn(old)
 	old.mu.Unlock()
-	got, _ := fresh.room(l.terms.Load(), now)
+	got, _ := fresh.room(l.limits.Load(), now)
 	expect(t, got == want, "a cell that learnt of it has %d left, want %d", got, want)
 	for i := range int64(30) {
 		atTime(now+i*10*second, c).Step()

@@ -17,7 +17,7 @@ type Limiter struct {
 	// What a check without the lock reads stands together, and apart from what is written
 	// meanwhile.
 	checker *Checker
-	terms   atomic.Pointer[limits] // what it decides by at present
+	limits  atomic.Pointer[limits] // what it decides by at present
 	salt    uint64                 // sets this limiter's keys apart in the map of counters
 	strict  *strict                // nil unless it spends only permits
 	after   time.Duration          // how long after its end a bucket still counts
@@ -61,12 +61,12 @@ func newLimiter(c *Checker, id uint64, r *rules.Rule) *Limiter {
 }
 
 // Rule returns the rule that this limiter decides by. It must not be changed.
-func (l *Limiter) Rule() *rules.Rule { return l.terms.Load().rule }
+func (l *Limiter) Rule() *rules.Rule { return l.limits.Load().rule }
 
 // Check decides for one hit of this cost against key, and charges it if it may pass. A cost below 1
 // counts as 1. It allocates nothing for a key that has been seen lately.
 func (l *Limiter) Check(key string, cost int64) (d Decision) {
-	if t := l.terms.Load(); l.isPlain(t, key) {
+	if t := l.limits.Load(); l.isPlain(t, key) {
 		l.checkAt(&d, t, l.now(), key, cost)
 	} else {
 		l.checkBy(&d, t, l.now(), key, cost)
@@ -164,13 +164,13 @@ func (l *Limiter) checkLocked(d *Decision, t *limits, c *counter, now int64, key
 
 // decide decides for a hit. The lock is held.
 func (c *counter) decide(d *Decision, t *limits, now, cost int64) {
-	q := ruleDecision{limiter: c.limiter, terms: t, cell: c, cost: cost}
+	q := ruleDecision{limiter: c.limiter, limits: t, cell: c, cost: cost}
 	q.decide(d, now)
 	q.conclude(q.passes, false, now)
 }
 
 // refuse makes the decision for a hit that does not fit. The lock is held and the counter current
-//.
+// .
 func (c *counter) refuse(d *Decision, t *limits, now, at, cost, room int64) {
 	if p := c.permits(); p != nil {
 		c.refusePermits(d, t, p, now, at, cost, room)
@@ -208,7 +208,7 @@ func (l *Limiter) checkOverflow(d *Decision, t *limits, now int64, key string, c
 	}
 	l.tallies[0].admit(1, cost)
 	l.overflow.Add(cost)
-	l.stray()
+	l.noteRevived()
 }
 
 // peekOverflow is that decision without the charge: what is remembered of the key counts against

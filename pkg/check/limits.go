@@ -49,7 +49,7 @@ const (
 	stampMask  = blocked - oneStamp
 )
 
-func newTerms(r *rules.Rule, revision uint64) *limits {
+func newLimits(r *rules.Rule, revision uint64) *limits {
 	t := &limits{limit: r.Limit, capacity: r.Capacity(), says: r.Capacity(), wire: r.WireLimit(-1), name: r.Name, rule: r, revision: revision}
 	if r.Window.Drains() {
 		t.drain = r.Drain()
@@ -80,7 +80,7 @@ func (t *limits) drainsIn(hits int64) time.Duration {
 
 // next are the limits by which a limiter decides after these, from a time of the fleet on.
 func (t *limits) next(r *rules.Rule, revision uint64, at int64) *limits {
-	n := newTerms(r, revision)
+	n := newLimits(r, revision)
 	if r.Window.Drains() {
 		n.drain.Past = t.drain.After(r.Limit, at)
 	}

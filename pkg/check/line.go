@@ -39,7 +39,7 @@ type waitingLine struct {
 
 // lineAlone is that of a hit against a key, whatever else is known of its caller.
 func (l *Limiter) lineAlone(key string, cost int64) waitingLine {
-	return waitingLine{l, lineID{key, l.terms.Load().class(nil).capacity}, max(cost, 1)}
+	return waitingLine{l, lineID{key, l.limits.Load().class(nil).capacity}, max(cost, 1)}
 }
 
 // turns are a line of *turn, first come first.
@@ -186,9 +186,9 @@ func (l *Limiter) denyUnasked(key string) {
 // behindOthers is the denial of a hit in whose line others wait. It may pass when all of them have:
 // not before as many hits fit, or all that can fit at once.
 func (l waitingLine) behindOthers(attrs identity.Attributes) Decision {
-	t := l.limiter.terms.Load()
+	t := l.limiter.limits.Load()
 	cost := max(l.cost, min(l.waiting()+l.cost, l.capacity))
-	by := decider{limiter: l.limiter, terms: t}
+	by := decider{limiter: l.limiter, limits: t}
 	d := l.limiter.checker.peek(by, l.limiter.now(), attrs, l.key, cost)
 	if d.Allowed { // the first of them is about to pass
 		d.Allowed = false

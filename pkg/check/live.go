@@ -51,7 +51,7 @@ func (l *Limiter) make(now int64, key string) *counter {
 	})
 	if c != nil && !loaded {
 		k.dirty[c.stripe].push(c)
-		l.stray()
+		l.noteRevived()
 	}
 	if k.reporter.crowded() {
 		k.wakeUp()
@@ -67,8 +67,8 @@ func (c *counter) learn(old *counter) {
 		c.mayRefund()
 		copy(c.more.refunded, r)
 	}
-	if d := old.drained(); d != nil {
-		c.drained().copy(d)
+	if d := old.levelState(); d != nil {
+		c.levelState().copy(d)
 	}
 }
 
@@ -76,7 +76,7 @@ func (c *counter) learn(old *counter) {
 // The counter's lock is held, and nothing of it is pending or in flight.
 func (l *Limiter) drop(c *counter) {
 	c.state |= dead
-	c.setAhead(nil)
+	c.setForecast(nil)
 	p := c.permits()
 	if p != nil { // before another counter can be made for the key
 		l.strict.leave(p)

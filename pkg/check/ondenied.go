@@ -12,7 +12,7 @@ func (l *Limiter) noteDenied(key string, decisions int64) {
 
 // noteBarred is that of a request that a rule bars, before its key was made.
 func (a *evaluation) noteBarred(attrs identity.Attributes) {
-	l, r := a.bar.limiter, a.bar.terms.rule
+	l, r := a.bar.limiter, a.bar.limits.rule
 	if l.checker.o.OnDenied == nil {
 		return
 	}

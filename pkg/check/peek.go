@@ -20,7 +20,7 @@ func (c *Checker) peek(
 		return d
 	}
 	if by.limiter != nil {
-		a.decisions[0].decideBy(by.terms, attrs)
+		a.decisions[0].decideBy(by.limits, attrs)
 	}
 	a.lookForRoom(attrs, now)
 	d = a.askViews(now)
@@ -70,10 +70,10 @@ func (a *evaluation) record(now int64) {
 		if q.cell == nil { // no room for the key
 			q.limiter.tallies[0].further.Add(q.cost)
 			q.limiter.overflow.Add(q.cost)
-			q.limiter.stray()
+			q.limiter.noteRevived()
 			continue
 		}
-		q.room, q.at = q.cell.room(q.terms, now)
+		q.room, q.at = q.cell.room(q.limits, now)
 		q.shared = q.limiter.isShared()
 		q.chargeAnyway(q.cost)
 	}

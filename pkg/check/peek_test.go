@@ -220,7 +220,7 @@ rules:
 func (s *stage) known(rule, key string, at int64) (known, used float64) {
 	l, _ := s.Limiter(rule)
 	c := new(view).of(l, key, at)
-	t := l.terms.Load()
+	t := l.limits.Load()
 	_, read := c.room(t, at)
 	return l.shape.Count(c.totals(), read), c.used(t, at)
 }
@@ -239,7 +239,7 @@ func (s *stage) parts(at int64, o op) (all []rulePart) {
 	a.askViews(at)
 	for i := range a.decisions {
 		q := &a.decisions[i]
-		all = append(all, rulePart{q.terms.name, q.limiter.name, q.cost, q.denies})
+		all = append(all, rulePart{q.limits.name, q.limiter.name, q.cost, q.denies})
 	}
 	return all
 }

@@ -24,20 +24,20 @@ func (l *Limiter) patience() int64 {
 	return int64(min(l.shape.Length/quietPart, o.QuietFor) - 2*o.FlushEvery)
 }
 
-// mayWait lets a counter's hits wait if its key is quiet. The counter's lock is held, it is
+// mayDefer lets a counter's hits wait if its key is quiet. The counter's lock is held, it is
 // withdrawn, rotated, and just off its queue.
-func (b *reporter) mayWait(c *counter, fleet int64) bool {
+func (b *reporter) mayDefer(c *counter, fleet int64) bool {
 	l := c.limiter
-	patience, t := l.patience(), l.terms.Load()
-	if c.is(waited) || !c.is(informed) || c.ahead() != nil || patience < 0 ||
+	patience, t := l.patience(), l.limits.Load()
+	if c.is(notDeferred) || !c.is(informed) || c.keyForecast() != nil || patience < 0 ||
 		b.draining || b.crowded() || !l.foresees(t) || !c.hasPending() {
-		c.state &^= waited
+		c.state &^= notDeferred
 		return false
 	}
 	if room, _ := c.room(t, fleet); c.unforeseen(t, room) <= 0 {
 		return false
 	}
-	c.state |= queued | waiting
+	c.state |= queued | deferred
 	l.owed.waiting.Push(aged{c, fleet + patience})
 	if l.owed.waiting.Len() == 1 {
 		b.waits.Push(fleet+patience, l)
@@ -45,16 +45,16 @@ func (b *reporter) mayWait(c *counter, fleet int64) bool {
 	return true
 }
 
-// endWaits queues the counters whose hits have waited long enough; all of them if there is no time
+// endDeferrals queues the counters whose hits have waited long enough; all of them if there is no time
 // or no room to wait.
-func (b *reporter) endWaits(fleet int64) {
+func (b *reporter) endDeferrals(fleet int64) {
 	all := b.draining || b.crowded()
 	for due := b.waits.Due(); due != never && (all || due <= fleet); due = b.waits.Due() {
 		q := &b.waits.Peek().owed.waiting
 		c := q.Pop().cell
 		c.mu.Lock()
-		if c.is(waiting) { // or else something has ended its wait
-			c.state = c.state&^waiting | waited
+		if c.is(deferred) { // or else something has ended its wait
+			c.state = c.state&^deferred | notDeferred
 			b.enqueue(c)
 		}
 		c.mu.Unlock()
@@ -66,12 +66,12 @@ func (b *reporter) endWaits(fleet int64) {
 	}
 }
 
-// endWait ends the wait of a counter whose hits should be reported soon, or spares it one. The lock
+// endDeferral ends the wait of a counter whose hits should be reported soon, or spares it one. The lock
 // is held.
-func (c *counter) endWait() {
-	c.state |= waited
-	if c.is(waiting) {
-		c.state &^= waiting | queued
+func (c *counter) endDeferral() {
+	c.state |= notDeferred
+	if c.is(deferred) {
+		c.state &^= deferred | queued
 		c.queue()
 	}
 }

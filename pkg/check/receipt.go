@@ -49,13 +49,13 @@ func (a *evaluation) receipt(c *Checker, now int64) string {
 	own := false // some rule takes its cost from an attribute
 	for i := range a.decisions {
 		q := &a.decisions[i]
-		if q.charged > 0 && q.terms.rule.Cost != "" {
+		if q.charged > 0 && q.limits.rule.Cost != "" {
 			own = true
 		}
 	}
 	for i := range a.decisions {
 		q := &a.decisions[i]
-		if q.charged == 0 || own && q.terms.rule.Cost == "" || len(m.Charges) == events.MaxCharges {
+		if q.charged == 0 || own && q.limits.rule.Cost == "" || len(m.Charges) == events.MaxCharges {
 			continue
 		}
 		l := q.limiter

@@ -59,9 +59,9 @@ func (b *reporter) receive(now int64, kind events.Kind, payload []byte) error {
 	return fmt.Errorf("receive: not a message for a checker: %v", kind)
 }
 
-// hear notes that an aggregator is there.
-func (b *reporter) hear(now int64) {
-	b.heard = now
+// noteContact notes that an aggregator is there.
+func (b *reporter) noteContact(now int64) {
+	b.lastContact = now
 	b.judgeFreshness(now)
 }
 
@@ -106,7 +106,7 @@ func (b *reporter) refresh(m *events.Refresh, now int64) error {
 	if m.Epoch != b.checker.o.Epoch || int64(m.Shard) >= int64(len(b.shards)) {
 		return fmt.Errorf("refresh: for epoch %x, shard %d of %d", m.Epoch, m.Shard, len(b.shards))
 	}
-	b.hear(now)
+	b.noteContact(now)
 	s := &b.shards[m.Shard]
 	f := s.flight
 	if f == nil || f.sequence != m.Sequence {
@@ -197,7 +197,7 @@ func (b *reporter) mergeRefresh(s *shard, f *inFlightReport, m *events.Refresh, 
 		case current && overflows: // there is nothing to hear
 			r.cell.noteOverflow(f.message.Made, fleet)
 		case current:
-			b.hearTotals(r.cell, s, update{fleet, f.message.Made, news, others[ofDenied], others[ofRefunded]})
+			b.observeTotals(r.cell, s, update{fleet, f.message.Made, news, others[ofDenied], others[ofRefunded]})
 		}
 		r.cell.mu.Unlock()
 		others = [kinds]totals{}
@@ -214,9 +214,9 @@ func (c *counter) noteOverflow(made, fleet int64) {
 	c.state |= informed
 }
 
-// hearTotals takes in a key's totals. The counter's lock is held, and nothing of it is in flight,
+// observeTotals takes in a key's totals. The counter's lock is held, and nothing of it is in flight,
 // or else what is has just been answered.
-func (b *reporter) hearTotals(c *counter, s *shard, w update) {
+func (b *reporter) observeTotals(c *counter, s *shard, w update) {
 	c.withdraw(w.fleet)
 	c.rotate(w.fleet)
 	c.enter(s)
@@ -228,20 +228,20 @@ func (b *reporter) hearTotals(c *counter, s *shard, w update) {
 func (b *reporter) merge(c *counter, w update) {
 	news := w.mergeInto(c)
 	c.overflow = c.overflow && len(w.admitted.age) == 0
-	c.hearOthers(w.fleet, news)
-	c.hearRefunds(w)
+	c.observeOthers(w.fleet, news)
+	c.observeRefunds(w)
 	if len(w.admitted.age) == 0 && len(w.refunded.age) > 0 {
 		return // it says nothing of hits
 	}
-	if !c.is(informed) && c.drained() != nil && c.hidesRefunds(w) { // its level may be too high by them
+	if !c.is(informed) && c.levelState() != nil && c.hidesRefunds(w) { // its level may be too high by them
 		c.askForRefunds()
 	}
 	c.state |= informed
-	t := c.limiter.terms.Load()
+	t := c.limiter.limits.Load()
 	room, at := c.room(t, w.fleet)
-	if c.lookAhead(t, at, room) != nil {
+	if c.ensureForecast(t, at, room) != nil {
 		b.ageForecast(c, w.fleet)
-		c.told(b, t, at, w, news)
+		c.observeForecast(b, t, at, w, news)
 	}
 }
 
@@ -284,7 +284,7 @@ func (b *reporter) alarm(m *events.Alarm, now int64) {
 	if int64(m.Shard) >= int64(len(b.shards)) {
 		return
 	}
-	b.hear(now)
+	b.noteContact(now)
 	b.stats.alarms++
 	s := &b.shards[m.Shard]
 	if !b.follow(s, m.Generation, 0) {
@@ -360,7 +360,7 @@ type totals struct {
 
 // mergeInto raises a counter's totals, and returns by how much.
 func (w update) mergeInto(c *counter) (news int64) {
-	c.hearLevel(w)
+	c.observeLevel(w)
 	t := w.admitted
 	for i, age := range t.age {
 		news += c.merge(t.newest-age, int64(t.value[i]))
@@ -414,11 +414,11 @@ func (l *Limiter) alarm(s *shard, key []byte, w update) (eager bool) {
 	if !c.is(inFlight) {
 		c.enter(s)
 	}
-	waits := c.is(waiting)
-	c.endWait()
+	waits := c.is(deferred)
+	c.endDeferral()
 	l.checker.reporter.merge(c, w)
 	// A key that had a forecast before is reported in the rounds that it needs.
-	return c.hasPending() && (waits || c.ahead() == nil)
+	return c.hasPending() && (waits || c.keyForecast() == nil)
 }
 
 // holds returns the live counter of a key, or nil.
@@ -437,8 +437,8 @@ func (l *Limiter) noteUnknown(s *shard, key string, w update) *counter {
 	c.rotate(fleet)
 	c.enter(s)
 	w.mergeInto(c)
-	c.hearRefunds(w)
-	if room, _ := c.room(l.terms.Load(), fleet); room < 1 || !l.checker.reporter.crowded() {
+	c.observeRefunds(w)
+	if room, _ := c.room(l.limits.Load(), fleet); room < 1 || !l.checker.reporter.crowded() {
 		if live := l.make(fleet, key); live != nil {
 			return live
 		}

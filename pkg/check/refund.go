@@ -65,10 +65,10 @@ func (t totals) mergeRefunds(c *counter) (news bool) {
 	return news
 }
 
-// hearRefunds takes in a message's refunds. Room that they give can be used at once: what kept
+// observeRefunds takes in a message's refunds. Room that they give can be used at once: what kept
 // others out was withdrawn when the counter was settled, and permits are asked for anew. The lock
 // is held, the counter current.
-func (c *counter) hearRefunds(w update) {
+func (c *counter) observeRefunds(w update) {
 	l := c.limiter
 	if len(w.refunded.age) > 0 && !l.refunds.Load() { // also of buckets that the counter has let go
 		l.refunds.Store(true)
@@ -76,7 +76,7 @@ func (c *counter) hearRefunds(w update) {
 	if !w.refunded.mergeRefunds(c) {
 		return
 	}
-	c.bringTurnForward(l.terms.Load(), c.rotate(w.fleet))
+	c.bringTurnForward(l.limits.Load(), c.rotate(w.fleet))
 	if p := c.permits(); p != nil {
 		p.Hasten()
 		c.askIfNeeded(p, w.fleet)
@@ -95,7 +95,7 @@ func (c *counter) askForRefunds() {
 		c.more = &more{}
 	}
 	c.more.asks = true
-	c.endWait()
+	c.endDeferral()
 	c.queue()
 }
 

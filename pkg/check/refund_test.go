@@ -37,7 +37,7 @@ func TestRefundsStayWithTheirBuckets(t *testing.T) {
 		learnt.learn(c) // from the idle cache
 		for _, c := range []*counter{c, learnt} {
 			step.do(c)
-			terms, at := l.terms.Load(), l.shape.End(c.newest-1) // when the bucket begins
+			terms, at := l.limits.Load(), l.shape.End(c.newest-1) // when the bucket begins
 			n, freed := c.count(terms, at), c.freed(terms, at)
 			if net := c.net(); !slices.Equal(net, step.want) || n != l.shape.Count(step.want, at) ||
 				freed != float64(step.want[2])/float64(l.shape.BucketSize()) {

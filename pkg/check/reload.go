@@ -38,7 +38,7 @@ func (c *Checker) SetRules(set *rules.Set, revision uint64) error {
 		return fmt.Errorf("check: rules of revision %d: those in force are of revision %d", revision, old.revision)
 	}
 	fleet := c.exactTime()
-	next := c.compile(set, revision, window.InForce(revision, fleet), old, c.reporter.former)
+	next := c.compile(set, revision, window.InForce(revision, fleet), old, c.reporter.findRetired)
 	if c.reporter.install(next, old) {
 		c.adjust(fleet)
 	}
@@ -55,12 +55,12 @@ func (b *reporter) install(next, old *ruleset) (adjust bool) {
 	for _, e := range next.entries {
 		l := e.limiter
 		b.comeBack(l)
-		before := l.terms.Load()
+		before := l.limits.Load()
 		l.installed = b.installs
-		if before != nil && before.stamp != e.terms.stamp {
+		if before != nil && before.stamp != e.limits.stamp {
 			l.changed, adjust = b.installs, true
 		}
-		l.terms.Store(e.terms)
+		l.limits.Store(e.limits)
 	}
 	fleet, retired := b.checker.clock.Fleet(b.now), false
 	for _, e := range old.all() {
@@ -81,7 +81,7 @@ func (b *reporter) install(next, old *ruleset) (adjust bool) {
 	if retired {
 		b.lookSoon(fleet)
 	}
-	b.letLimitersGo(fleet)
+	b.releaseRetired(fleet)
 	return adjust
 }
 
@@ -99,7 +99,7 @@ func (c *Checker) adjust(fleet int64) {
 		if x.is(dead) {
 			return
 		}
-		t := x.limiter.terms.Load()
+		t := x.limiter.limits.Load()
 		room, at := x.room(t, fleet) // withdraws what the old limits have left behind
 		if p := x.permits(); p != nil {
 			p.Adjust(at, t.wire, x.limiter.retired.Load())
@@ -116,8 +116,8 @@ func (c *counter) adjustCounts(t *limits, room, at int64) {
 	if !c.limiter.isShared() || !c.hasPending() {
 		return
 	}
-	if c.lookAhead(t, at, room) != nil || room <= t.capacity/2 || c.unforeseen(t, room) <= 0 {
-		c.endWait()
+	if c.ensureForecast(t, at, room) != nil || room <= t.capacity/2 || c.unforeseen(t, room) <= 0 {
+		c.endDeferral()
 		c.limiter.checker.want(nextFast)
 	}
 }

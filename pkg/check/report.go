@@ -129,7 +129,7 @@ func (b *reporter) freeze(f *inFlightReport, c *counter, fleet int64) {
 	c.withdraw(fleet)
 	c.rotate(fleet)
 	c.state &^= queued
-	if b.mayWait(c, fleet) {
+	if b.mayDefer(c, fleet) {
 		return
 	}
 	older := fleet < b.olderUntil
@@ -150,8 +150,8 @@ func (b *reporter) freeze(f *inFlightReport, c *counter, fleet int64) {
 			f.hits[rule].hits += n
 			l.owed.inFlight += n
 			pending[i] = 0
-			if c.ahead() != nil {
-				c.ahead().inFlight[i] = n
+			if c.keyForecast() != nil {
+				c.keyForecast().inFlight[i] = n
 			}
 		}
 	}
@@ -162,7 +162,7 @@ func (b *reporter) freeze(f *inFlightReport, c *counter, fleet int64) {
 // freezeDenied moves the denied hits of a counter near its limit into the report, and asks for
 // everybody's. It returns whether there was anything to be told or asked.
 func (b *reporter) freezeDenied(f *inFlightReport, c *counter, fleet int64) bool {
-	a := c.ahead()
+	a := c.keyForecast()
 	if a == nil {
 		return false
 	}
@@ -231,7 +231,7 @@ func (b *reporter) freezeLate(f *inFlightReport, s *shard, fleet int64) {
 
 // wire is what a message says of this limiter's rule.
 func (l *Limiter) wire(fleet int64) *events.Rule {
-	t := l.terms.Load()
+	t := l.limits.Load()
 	return &events.Rule{
 		Name:      l.name,
 		Revision:  t.revision,
@@ -372,8 +372,8 @@ func (b *reporter) giveUp(s *shard, f *inFlightReport, fleet int64) {
 // lock is held.
 func (b *reporter) landed(c *counter, fleet int64) {
 	c.state &^= inFlight
-	if c.ahead() != nil {
-		clear(c.ahead().inFlight)
+	if c.keyForecast() != nil {
+		clear(c.keyForecast().inFlight)
 	}
 	if !c.is(queued) {
 		b.addAgeing(c, fleet)

@@ -105,7 +105,7 @@ func (c *Checker) Do(r Request) (res Result) {
 	case r.Mode != Charge || r.Receipt:
 		c.charge(&res, by, now, &r)
 	case by.limiter != nil:
-		by.limiter.checkBy(&res.Decision, by.terms, now, r.Key, cost)
+		by.limiter.checkBy(&res.Decision, by.limits, now, r.Key, cost)
 	default:
 		c.check(&res.Decision, by.program, now, r.Attributes, cost)
 	}
@@ -116,15 +116,15 @@ func (c *Checker) Do(r Request) (res Result) {
 type decider struct {
 	program *ruleset
 	limiter *Limiter
-	terms   *limits // the limiter's
+	limits  *limits // the limiter's
 }
 
 func (c *Checker) deciderOf(r *Request) (by decider, err error) {
 	switch {
 	case r.Inline != nil:
-		by.limiter, by.terms, err = c.inline.limiter(c, r.Inline)
+		by.limiter, by.limits, err = c.inline.limiter(c, r.Inline)
 	case r.Limiter != nil:
-		by.limiter, by.terms = r.Limiter, r.Limiter.terms.Load()
+		by.limiter, by.limits = r.Limiter, r.Limiter.limits.Load()
 	default:
 		by.program = c.ruleset.Load()
 		return by, nil
@@ -149,7 +149,7 @@ func (a *evaluation) fill(
 	if by.limiter == nil {
 		return a.match(by.program, attrs, now, cost, to)
 	}
-	a.askAlone(by.limiter, by.terms, now, key, cost, to)
+	a.askAlone(by.limiter, by.limits, now, key, cost, to)
 	return true
 }
 

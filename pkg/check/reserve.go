@@ -62,7 +62,7 @@ func (r *reservation) cancel() bool {
 // The lock is held, the counter current.
 func (c *counter) mayQueue(t *limits, at, cost int64, wait time.Duration) bool {
 	most := t.rule.OnLimit.MaxWait
-	d := c.drained()
+	d := c.levelState()
 	switch {
 	case wait == Never, most > 0 && wait > most, c.freshness(t) == Outage:
 		return false
@@ -98,11 +98,11 @@ func (p *place) giveBack() {
 	pending := c.pending()
 	pending[i] -= min(p.cost, pending[i])
 	c.totals()[i] -= p.cost
-	c.undate(l.terms.Load(), i, p.cost, p.after)
+	c.undate(l.limits.Load(), i, p.cost, p.after)
 	if permits := c.permits(); permits != nil {
 		permits.Spend(p.bucket, -p.cost)
 	}
-	if d := c.drained(); d != nil && d.turn == p.turn { // nobody has come after it
+	if d := c.levelState(); d != nil && d.turn == p.turn { // nobody has come after it
 		d.turn -= p.gap
 	}
 	l.cancelled.Add(p.cost)
@@ -118,8 +118,8 @@ func (a *evaluation) reservation(now int64) *reservation {
 			continue
 		}
 		p := place{cell: q.cell, cost: q.charged, bucket: q.bucket}
-		if d := q.cell.drained(); d != nil {
-			p.turn, p.gap, p.after = d.turn, q.cell.gap(q.terms, q.charged), d.dates.Added()-q.charged
+		if d := q.cell.levelState(); d != nil {
+			p.turn, p.gap, p.after = d.turn, q.cell.gap(q.limits, q.charged), d.dates.Added()-q.charged
 		}
 		r.places = append(r.places, p)
 	}
@@ -131,33 +131,33 @@ func (a *evaluation) reservation(now int64) *reservation {
 // the rule says so.
 func (a *evaluation) mayLine(q *ruleDecision) bool {
 	return q.cell != nil && !q.barred && !q.isShadow() && q.limiter.shape.Drains() &&
-		(a.program == nil || q.terms.rule.OnLimit.Queue)
+		(a.program == nil || q.limits.rule.OnLimit.Queue)
 }
 
 // line turns a denial into a later turn, if there is one. The counter is locked, current
-//.
+// .
 func (q *ruleDecision) line(d *Decision, now int64) {
 	if d.Allowed {
 		return
 	}
-	wait, ok := q.cell.shareIn(q.terms, q.cost, q.at)
+	wait, ok := q.cell.shareIn(q.limits, q.cost, q.at)
 	wait = max(d.RetryAfter, wait+time.Duration(q.at-now))
-	if !ok || !q.cell.mayQueue(q.terms, q.at, q.cost, wait) {
+	if !ok || !q.cell.mayQueue(q.limits, q.at, q.cost, wait) {
 		return
 	}
 	q.wait, q.exceeds = wait, false
 	*d = Decision{}
-	q.limiter.allow(d, q.terms, 0, 0)
+	q.limiter.allow(d, q.limits, 0, 0)
 }
 
 // chargeWaiting charges a hit that has its turn later. The counter is locked, current
-//.
+// .
 func (q *ruleDecision) chargeWaiting(now int64) {
 	c := q.cell
 	c.charge(q.cost)
 	q.charged, q.bucket = q.cost, c.newest
-	c.took(q.terms, q.at, q.cost, q.wait-time.Duration(q.at-now))
-	if a := c.ahead(); a != nil {
+	c.took(q.limits, q.at, q.cost, q.wait-time.Duration(q.at-now))
+	if a := c.keyForecast(); a != nil {
 		a.note(q.at, q.cost, 0)
 	}
 	if q.shared {

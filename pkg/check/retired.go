@@ -34,9 +34,9 @@ type revivals struct {
 	list []*Limiter
 }
 
-// stray lets a limiter that has been let go be seen again. Whoever calls it has made a counter, or
+// noteRevived lets a limiter that has been let go be seen again. Whoever calls it has made a counter, or
 // counted an overflow.
-func (l *Limiter) stray() {
+func (l *Limiter) noteRevived() {
 	if l.away.Load() {
 		s := &l.checker.strays
 		s.mu.Lock()
@@ -45,8 +45,8 @@ func (l *Limiter) stray() {
 	}
 }
 
-// former finds limiters of earlier rulesets by their ids; nil where there is none.
-func (b *reporter) former(ids []ruleID) []*Limiter {
+// findRetired finds limiters of earlier rulesets by their ids; nil where there is none.
+func (b *reporter) findRetired(ids []ruleID) []*Limiter {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	found := make([]*Limiter, len(ids))
@@ -102,10 +102,10 @@ func (b *reporter) comeBack(l *Limiter) {
 // retiredAtOnce is how many retired limiters a flush looks at, in turn.
 const retiredAtOnce = 64
 
-// letLimitersGo lets retired limiters go that hold nothing any more, and takes those back that hold
+// releaseRetired lets retired limiters go that hold nothing any more, and takes those back that hold
 // something again.
-func (b *reporter) letLimitersGo(fleet int64) {
-	b.takeStrays()
+func (b *reporter) releaseRetired(fleet int64) {
+	b.takeRevived()
 	f := &b.formers
 	for range min(len(f.retired), retiredAtOnce) {
 		l := f.retired[0]
@@ -118,7 +118,7 @@ func (b *reporter) letLimitersGo(fleet int64) {
 			f.retired = append(f.retired, l)
 			continue
 		}
-		b.settleAccounts(l)
+		b.keepStats(l)
 		delete(f.at, l.ruleID)
 		if f.gone == nil {
 			f.gone = make(map[ruleID]gone)
@@ -155,7 +155,7 @@ func (l *Limiter) leave() bool {
 	return true
 }
 
-func (b *reporter) takeStrays() {
+func (b *reporter) takeRevived() {
 	s := &b.checker.strays
 	s.mu.Lock()
 	list := s.list
@@ -169,8 +169,8 @@ func (b *reporter) takeStrays() {
 	}
 }
 
-// settleAccounts puts down what a limiter that is let go has counted.
-func (b *reporter) settleAccounts(l *Limiter) {
+// keepStats puts down what a limiter that is let go has counted.
+func (b *reporter) keepStats(l *Limiter) {
 	s := l.stats(b.checker.o.Link == nil)
 	l.owed.told.add(s)
 	f := &b.formers

@@ -20,7 +20,7 @@ type ruleset struct {
 // entry is one rule of a ruleset.
 type entry struct {
 	limiter *Limiter
-	terms   *limits
+	limits  *limits
 	rule    *rules.Rule // the limits'
 	bare    bool        // the rule has nothing that depends on the request but its key
 	key     int         // rules of the same number have the same key of a request
@@ -52,9 +52,9 @@ func (c *Checker) compile(set *rules.Set, revision uint64, inForce int64, old *r
 		if e.limiter == nil {
 			c.limiters++
 			e.limiter = newLimiter(c, c.limiters, r)
-			e.terms = newTerms(r, revision)
+			e.limits = newLimits(r, revision)
 		} else {
-			e.terms = e.limiter.terms.Load().next(r, revision, inForce)
+			e.limits = e.limiter.limits.Load().next(r, revision, inForce)
 		}
 		e.rule, p.byName[r.Name] = r, e.limiter
 	}

@@ -159,7 +159,7 @@ func (d *drain) begin() {
 // done flushes, and returns whether the goal has been reached.
 func (d *drain) done(now int64) bool {
 	d.mu.Lock()
-	d.endWaits(d.checker.clock.Fleet(now))
+	d.endDeferrals(d.checker.clock.Fleet(now))
 	d.collect()
 	if len(d.goal) != len(d.shards) { // in the beginning, or when the first welcome comes
 		d.goal = make([]uint64, len(d.shards))

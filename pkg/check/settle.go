@@ -93,7 +93,7 @@ func (c *Checker) noteSettlement(s *events.Settlement, fleet int64) {
 	if x.is(dead) {
 		return
 	}
-	t := l.terms.Load()
+	t := l.limits.Load()
 	room, at := x.room(t, fleet)
 	if c.o.Link == nil {
 		x.correct(t, charge.GetRule().GetNewest(), s.GetHits())
@@ -101,13 +101,13 @@ func (c *Checker) noteSettlement(s *events.Settlement, fleet int64) {
 		return
 	}
 	x.askForRefunds()
-	if x.ahead() != nil || room <= t.limit/2 {
+	if x.keyForecast() != nil || room <= t.limit/2 {
 		c.want(nextFast)
 	}
 }
 
 // correct changes what a local limiter knows of a bucket. The lock is held, the counter current
-//.
+// .
 func (c *counter) correct(t *limits, bucket, hits int64) {
 	totals := c.totals()
 	if age := c.newest - bucket; age >= 0 && age < int64(len(totals)) {

@@ -31,10 +31,10 @@ func (c *Checker) check(d *Decision, p *ruleset, now int64, attrs identity.Attri
 		a.allowUnmatched(d, c)
 	case len(a.decisions) > 1:
 		a.decide(d, attrs, now)
-	case a.decisions[0].terms.clauses == nil:
+	case a.decisions[0].limits.clauses == nil:
 		q := &a.decisions[0]
 		q.noteCost()
-		q.limiter.checkAt(d, q.terms, now, a.key(0), q.cost)
+		q.limiter.checkAt(d, q.limits, now, a.key(0), q.cost)
 	default:
 		a.decideOne(d, attrs, now)
 	}
@@ -98,7 +98,7 @@ func (a *evaluation) ask(d *Decision, now int64) {
 	}
 	d.Exceeded = exceeded && d.Allowed
 	if shadow >= 0 {
-		d.Shadow = a.decisions[shadow].terms.name
+		d.Shadow = a.decisions[shadow].limits.name
 	}
 }
 
@@ -119,7 +119,7 @@ func (q *ruleDecision) ask(d *Decision, now int64, key string) {
 	case q.barred:
 		q.decideBarred(d, now)
 	case q.cell == nil:
-		q.limiter.peekOverflow(d, q.terms, now, key, q.cost)
+		q.limiter.peekOverflow(d, q.limits, now, key, q.cost)
 	default:
 		q.decide(d, now)
 	}
@@ -133,18 +133,18 @@ func (q *ruleDecision) decide(d *Decision, now int64) {
 		if c.is(viewed) { // nothing will be charged
 			left += q.cost
 		}
-		l.allow(d, q.terms, time.Duration(c.end()-now), left)
+		l.allow(d, q.limits, time.Duration(c.end()-now), left)
 		return
 	}
 	if q.short { // more permits would not help
-		c.refuseByCounts(d, q.terms, now, q.at, q.cost, q.left)
+		c.refuseByCounts(d, q.limits, now, q.at, q.cost, q.left)
 	} else {
-		c.refuse(d, q.terms, now, q.at, q.cost, q.left)
+		c.refuse(d, q.limits, now, q.at, q.cost, q.left)
 	}
 	if d.RetryAfter == 0 { // it would fit, by what is known
-		d.RetryAfter = c.retryAfter(q.terms.whole(), q.at, q.cost)
+		d.RetryAfter = c.retryAfter(q.limits.whole(), q.at, q.cost)
 	}
-	if c.overflow && q.terms.rule.OnOutage == rules.Closed && d.RetryAfter != Never {
+	if c.overflow && q.limits.rule.OnOutage == rules.Closed && d.RetryAfter != Never {
 		d.RetryAfter = max(d.RetryAfter, time.Duration(l.sliceEnd(c.newest)-now))
 	}
 }
@@ -152,15 +152,15 @@ func (q *ruleDecision) decide(d *Decision, now int64) {
 // consider finds out whether a hit may pass.
 func (q *ruleDecision) consider(now int64) bool {
 	l, c, cost := q.limiter, q.cell, q.cost
-	q.room, q.at = c.room(q.terms, now)
+	q.room, q.at = c.room(q.limits, now)
 	q.shared = l.isShared()
-	if q.terms.clauses != nil {
+	if q.limits.clauses != nil {
 		q.measure()
 	}
 	if l.strict == nil {
-		switch c.freshness(q.terms) {
+		switch c.freshness(q.limits) {
 		case LocalShare:
-			q.room = c.localRoom(q.terms, q.at, q.room)
+			q.room = c.localRoom(q.limits, q.at, q.room)
 		case Outage:
 			q.exceeds = false
 			return q.inOutage(cost)
@@ -175,10 +175,10 @@ func (q *ruleDecision) consider(now int64) bool {
 		case q.passes:
 			q.left -= cost
 		}
-	case q.terms.full != nil:
-		q.passes, q.left = c.foreseeShare(q.terms, q.at, q.room, cost)
+	case q.limits.full != nil:
+		q.passes, q.left = c.foreseeShare(q.limits, q.at, q.room, cost)
 	default:
-		q.passes, q.left = c.foresee(q.terms, q.at, q.room, cost)
+		q.passes, q.left = c.foresee(q.limits, q.at, q.room, cost)
 	}
 	return q.passes
 }
@@ -186,10 +186,10 @@ func (q *ruleDecision) consider(now int64) bool {
 // foresees says whether a forecast decides: there is one, and the hit fits by what is known.
 func (q *ruleDecision) foresees() bool {
 	room := q.room
-	if q.terms.full != nil {
+	if q.limits.full != nil {
 		room = q.wholeRoom
 	}
-	return q.cell.lookAhead(q.terms.whole(), q.at, room) != nil && q.cost <= q.room
+	return q.cell.ensureForecast(q.limits.whole(), q.at, room) != nil && q.cost <= q.room
 }
 
 // conclude charges one rule if all agreed, and leaves its counter ready for the next check.
@@ -203,13 +203,13 @@ func (q *ruleDecision) conclude(agreed, waits bool, now int64) {
 	case agreed && c == nil:
 		l.tallies[0].admit(1, cost)
 		l.overflow.Add(cost)
-		l.stray()
+		l.noteRevived()
 	case agreed && q.wait > 0:
 		q.chargeWaiting(now)
 	case agreed:
 		c.charge(cost)
 		q.charged, q.bucket = cost, c.newest
-		c.took(q.terms, q.at, cost, 0)
+		c.took(q.limits, q.at, cost, 0)
 		q.admitted(cost)
 	case c == nil:
 		l.tallies[0].denied.Add(1)
@@ -221,7 +221,7 @@ func (q *ruleDecision) conclude(agreed, waits bool, now int64) {
 // admitted leaves the counter of a hit that was charged ready for the next check.
 func (q *ruleDecision) admitted(cost int64) {
 	l, c := q.limiter, q.cell
-	switch a := c.ahead(); {
+	switch a := c.keyForecast(); {
 	case a != nil:
 		a.note(q.at, cost, 0)
 		q.ease()
@@ -229,10 +229,10 @@ func (q *ruleDecision) admitted(cost int64) {
 	case !q.shared:
 		q.arm(q.left, q.left)
 	default:
-		if q.left <= q.terms.capacity/2 { // others should hear of it soon
+		if q.left <= q.limits.capacity/2 { // others should hear of it soon
 			l.checker.want(nextFast)
 		}
-		q.arm(min(q.left, c.unforeseen(q.terms, q.left)), q.left)
+		q.arm(min(q.left, c.unforeseen(q.limits, q.left)), q.left)
 	}
 }
 
@@ -248,8 +248,8 @@ func (q *ruleDecision) denied(waits bool, cost, now int64) {
 			return
 		}
 	}
-	switch a := c.ahead(); {
-	case a != nil && q.terms.full != nil:
+	switch a := c.keyForecast(); {
+	case a != nil && q.limits.full != nil:
 		// Pass has not been asked; and who has only a share of the limit does not ask for what the
 		// others divide.
 	case a != nil && q.passes: // by another rule
@@ -260,18 +260,18 @@ func (q *ruleDecision) denied(waits bool, cost, now int64) {
 		// others' hits to expect.
 		if cost <= max(q.room, 1) {
 			a.note(q.at, 0, cost)
-			c.doubt(q.terms, q.at, cost, 1)
+			c.doubt(q.limits, q.at, cost, 1)
 		}
 		if q.mayBlock() {
-			c.refuseMore(q.terms, q.at)
+			c.refuseMore(q.limits, q.at)
 		}
 		c.awaitFullRound(q.at)
 	case q.room > 0 && q.shared:
-		q.arm(min(q.room, c.unforeseen(q.terms, q.room)), q.room)
+		q.arm(min(q.room, c.unforeseen(q.limits, q.room)), q.room)
 	case q.room > 0:
 		q.arm(q.room, q.room)
 	case q.mayBlock():
-		c.block(q.terms, q.at)
+		c.block(q.limits, q.at)
 	}
 }
 

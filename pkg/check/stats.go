@@ -118,8 +118,8 @@ func (c *Checker) Stats() Stats {
 		Problem:         b.problem,
 		Revision:        c.ruleset.Load().revision,
 	}
-	if b.heard != 0 {
-		s.Heard = max(time.Duration(b.now-b.heard), 1) // just now is not never
+	if b.lastContact != 0 {
+		s.Heard = max(time.Duration(b.now-b.lastContact), 1) // just now is not never
 	}
 	s.SettlementsTaken, s.SettlementsAnswered, s.SettlementsLost = c.settling.Counts()
 	s.Rules, s.Removed = b.ruleStats(), b.formers.removed

@@ -75,7 +75,7 @@ func (c *counter) permits() *permit.Account {
 }
 
 // moment is a time of the counter's for its permits. The lock is held, the counter current
-//.
+// .
 func (c *counter) moment(at int64) permit.Moment {
 	l := c.limiter
 	return permit.Moment{Shape: &l.shape, Now: at, Bucket: c.newest, Error: l.checker.clock.Error()}
@@ -157,7 +157,7 @@ func (c *counter) ask(p *permit.Account) {
 }
 
 // askIfNeeded asks if there is anything to ask for, or to return. The counter is current
-//.
+// .
 func (c *counter) askIfNeeded(p *permit.Account, fleet int64) {
 	if p.ShouldAsk(c.moment(fleet)) {
 		c.ask(p)

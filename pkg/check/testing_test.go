@@ -344,7 +344,7 @@ func hit(l *Limiter, now int64, key string, times int) (allowed int) {
 // ahead returns a live key's forecast, or nil.
 func (l *Limiter) ahead(key string) *keyForecast {
 	if c := l.holds([]byte(key)); c != nil {
-		return c.ahead()
+		return c.keyForecast()
 	}
 	return nil
 }

@@ -62,14 +62,14 @@ func (v *view) copy(c *counter, now int64) {
 	v.generation, v.overflow = c.generation, c.overflow
 	copy(v.totals(), c.totals())
 	copy(v.pending(), c.pending())
-	if d := c.drained(); d != nil {
+	if d := c.levelState(); d != nil {
 		v.level.copy(d)
 	}
 	if r := c.refunded(); r != nil {
 		v.refunds = append(v.refunds[:0], r...)
 		v.more.refunded, v.more.net = v.refunds, make([]int64, len(r))
 	}
-	if a := c.ahead(); a != nil {
+	if a := c.keyForecast(); a != nil {
 		v.ahead = *a
 		v.inFlight = append(v.inFlight[:0], a.inFlight...)
 		v.ahead.inFlight = v.inFlight
@@ -92,7 +92,7 @@ func (v *view) settleCopy(word uint64, now, until int64) {
 		a.note(now, 0, taken)
 	default:
 		v.add(-left)
-		v.date(v.limiter.terms.Load(), min(now, until), taken)
+		v.date(v.limiter.limits.Load(), min(now, until), taken)
 		if a != nil {
 			a.note(now, taken, 0)
 		}

@@ -66,7 +66,7 @@ func (l *Limiter) waitForTurn(ctx context.Context, r *Request) (Result, error) {
 			return res, err
 		}
 		most := l.Rule().OnLimit.MaxWait
-		late := most > 0 && time.Since(w.begun)+wait > most || !l.mayWait(ctx, wait) || !w.enter(at)
+		late := most > 0 && time.Since(w.begun)+wait > most || !l.fitsDeadline(ctx, wait) || !w.enter(at)
 		switch {
 		case late:
 			err = errLate
@@ -124,7 +124,7 @@ func (l *Limiter) attempt(ctx context.Context, r Request) (Result, error) {
 // countsDenied says whether denied hits count, and callers ask again rather than wait for their
 // turn.
 func (l *Limiter) countsDenied() bool {
-	c := l.terms.Load().clauses
+	c := l.limits.Load().clauses
 	return c != nil && c.all && !c.shadow && !l.shape.Drains()
 }
 
@@ -150,7 +150,7 @@ func (c *Checker) waitForTurn(ctx context.Context, r *Request) (Result, error) {
 			at, _ = c.findLine(attrs, cost, func(rule string, _ waitingLine) bool { return rule == res.Rule })
 		}
 		if at.limiter == nil || !res.Queue || res.RetryAfter == Never || time.Since(w.begun)+res.RetryAfter > res.MaxWait ||
-			!at.limiter.mayWait(ctx, res.RetryAfter) || !w.enter(at) {
+			!at.limiter.fitsDeadline(ctx, res.RetryAfter) || !w.enter(at) {
 			if others {
 				at.limiter.denyUnasked(at.key)
 			}
@@ -193,12 +193,12 @@ func (c *Checker) findLine(
 	}
 	for i := range a.decisions {
 		q := &a.decisions[i]
-		if q.barred || !q.terms.rule.OnLimit.Queue {
+		if q.barred || !q.limits.rule.OnLimit.Queue {
 			continue
 		}
-		if key, ok := q.terms.rule.AppendKey(nil, attrs); ok {
+		if key, ok := q.limits.rule.AppendKey(nil, attrs); ok {
 			at := waitingLine{q.limiter, lineID{string(key), q.matched.capacity}, q.cost}
-			if isIt(q.terms.name, at) {
+			if isIt(q.limits.name, at) {
 				return at, true
 			}
 		}
@@ -216,15 +216,15 @@ func (c *Checker) inLine(attrs identity.Attributes) (l *Limiter, key string, ok 
 		return nil, "", false
 	}
 	e := &p.entries[found[0].Place()]
-	if !e.bare || e.terms.clauses != nil || !e.limiter.shape.Drains() || !e.rule.OnLimit.Queue {
+	if !e.bare || e.limits.clauses != nil || !e.limiter.shape.Drains() || !e.rule.OnLimit.Queue {
 		return nil, "", false
 	}
 	text, ok := e.rule.AppendKey(nil, attrs)
 	return e.limiter, string(text), ok
 }
 
-// mayWait says whether ctx lasts so long, as far as it says.
-func (l *Limiter) mayWait(ctx context.Context, wait time.Duration) bool {
+// fitsDeadline says whether ctx lasts so long, as far as it says.
+func (l *Limiter) fitsDeadline(ctx context.Context, wait time.Duration) bool {
 	deadline, ok := ctx.Deadline()
 	return !ok || time.Until(deadline) >= wait
 }

@@ -15,7 +15,7 @@ func (b *reporter) welcome(m *events.Welcome, now int64) {
 		b.stats.ignored++
 		return
 	}
-	b.hear(now)
+	b.noteContact(now)
 	b.checker.fleet.Store(int64(m.Checkers))
 	if b.welcomes++; (b.welcomes+b.checker.o.Epoch)%chooseEvery == 0 {
 		for i := range b.shards {
@@ -44,9 +44,9 @@ func (b *reporter) welcome(m *events.Welcome, now int64) {
 // hello that asks is answered.
 func (b *reporter) askAgain(m *events.Welcome, now int64) {
 	switch {
-	case !b.asks || len(b.shards) == 0:
+	case !b.missedAlarms || len(b.shards) == 0:
 	case m.Sent == b.asked:
-		b.asks = false
+		b.missedAlarms = false
 	case now-b.asked >= int64(firstHelloEvery): // or else the answer is on its way
 		b.nextHello = now
 		b.checker.wakeUp()
@@ -63,7 +63,7 @@ func (b *reporter) rebucket(step, fleet int64) {
 		c.withdraw(fleet)
 		by := floorDiv(step+size/2, size)
 		c.newest += by
-		if d := c.drained(); d != nil {
+		if d := c.levelState(); d != nil {
 			d.level.Bucket += by
 			d.own.Bucket += by
 			d.turn += step
@@ -126,9 +126,9 @@ func (b *reporter) hello(now int64, leaving bool) {
 	m := &events.Hello{Epoch: b.checker.o.Epoch, Sent: now, Leaving: leaving}
 	wait := b.checker.o.HelloEvery
 	if Freshness(b.checker.freshness.Load()) != Fresh {
-		b.asks = true // it may have missed alarms
+		b.missedAlarms = true // it may have missed alarms
 	}
-	if m.Asks = b.asks && len(b.shards) > 0 && !leaving; m.Asks {
+	if m.Asks = b.missedAlarms && len(b.shards) > 0 && !leaving; m.Asks {
 		b.asked = now
 	}
 	// Nothing can be reported before the first welcome, which may not know of all checkers yet.
