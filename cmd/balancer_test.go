@@ -23,7 +23,7 @@ type balancer struct {
 	next     int
 }
 
-// backend is where one checker's door is, and where it says whether it is ready.
+// backend is where one checker's API is, and where it says whether it is ready.
 type backend struct {
 	address, readyz string
 	ready           bool

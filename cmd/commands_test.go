@@ -146,7 +146,7 @@ func (f *fleet) ledger() string {
 	return stdout
 }
 
-func doorOf(d *daemontest.Daemon) string { return d.Find(`HTTP door +(http://\S+)`) }
+func doorOf(d *daemontest.Daemon) string { return d.Find(`HTTP API +(http://\S+)`) }
 
 // ask asks a checker about a request with these attributes, in JSON.
 func ask(t *testing.T, d *daemontest.Daemon, attributes string) (allowed bool) {

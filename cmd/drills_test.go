@@ -80,7 +80,7 @@ type drilled struct {
 	natsServer *servers.NATS
 	server     *servers.Redis
 	rules      string
-	at         []string // where the aggregators' admin doors are
+	at         []string // where the aggregators' admin APIs are
 	prometheus *servers.Program
 
 	asked, failed atomic.Int64

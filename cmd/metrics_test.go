@@ -22,7 +22,7 @@ func TestMetricsAreDocumented(t *testing.T) {
 	f := &fleet{T: t, nats: serverstest.NATS(t).URL(), redis: serverstest.Redis(t).URL()}
 	aggregator := f.startAggregator()
 	// The log, the cache, and files of certificates, have metrics only where they are in use.
-	pair := tlsfilestest.NewAuthority(t, "doors").Dir("checker")
+	pair := tlsfilestest.NewAuthority(t, "listeners").Dir("checker")
 	checker := f.startChecker("--rules", "../deploy/rules.yaml", "--decision-log", "log", "--cache-dir", t.TempDir(), "--grpc-cert", pair.Cert, "--grpc-key", pair.Key)
 	ask(t, checker, asUser(user))
 	for metric, d := range map[string]*daemontest.Daemon{

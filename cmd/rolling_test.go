@@ -127,7 +127,7 @@ func (r *rolling) startChecker(delay time.Duration) {
 		"rules:\n  - {name: wide, match: {to: wide}, key: [user], limit: %d/day}\n"+
 			"  - {name: narrow, match: {to: narrow}, key: [user], limit: %d/day}\n", many, few)))
 	readyz := d.Admin() + "/readyz"
-	overHTTP := r.http.add(d.Find(`HTTP door +http://([^/\s]+)`), readyz)
-	overGRPC := r.grpc.add(d.Find(`gRPC door +([0-9.:]+)`), readyz)
+	overHTTP := r.http.add(d.Find(`HTTP API +http://([^/\s]+)`), readyz)
+	overGRPC := r.grpc.add(d.Find(`gRPC API +([0-9.:]+)`), readyz)
 	d.Await("the balancers use it", func() bool { return r.http.isReady(overHTTP) && r.grpc.isReady(overGRPC) })
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/offpath-io/offpath/loadtest/httpload"
 )
 
-// secured are the files for a door that has TLS.
+// secured are the files for a server that has TLS.
 type secured struct{ paths tlsfiles.Paths }
 
 func (d *secured) add(s *pflag.FlagSet) {
@@ -28,7 +28,7 @@ func (d *secured) apply(o *httpload.Options) error {
 	if (d.paths.Cert == "") != (d.paths.Key == "") {
 		return flags.Usagef("--cert and --key need each other")
 	}
-	current, err := tlsfiles.New(slog.New(slog.DiscardHandler)).Client("door", d.paths)
+	current, err := tlsfiles.New(slog.New(slog.DiscardHandler)).Client("server", d.paths)
 	if err != nil {
 		return fmt.Errorf("--ca, --cert, --key: %w", err)
 	}

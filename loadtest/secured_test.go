@@ -28,10 +28,10 @@ import (
 // canary is in every secret.
 const canary = "CANARY"
 
-// TestSecuredDoors: doors that want to see certificates are loaded by whoever has one, and by nobody else.
-func TestSecuredDoors(t *testing.T) {
+// TestSecuredAPIs: servers that want to see certificates are loaded by whoever has one, and by nobody else.
+func TestSecuredAPIs(t *testing.T) {
 	ca := tlsfilestest.NewAuthority(t, "authority")
-	config := &tls.Config{Certificates: []tls.Certificate{ca.Pair("door")}, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: ca.Pool()}
+	config := &tls.Config{Certificates: []tls.Certificate{ca.Pair("server")}, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: ca.Pool()}
 	ours, theirs := ca.Dir("loadtest"), tlsfilestest.NewAuthority(t, "other").Dir("other")
 	web := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	web.TLS, web.Config.ErrorLog = config.Clone(), slog.NewLogLogger(slog.DiscardHandler, 0)
@@ -75,10 +75,10 @@ func serveEnvoy(t *testing.T, rule string, options ...grpc.ServerOption) (addres
 	must(t, err)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	must(t, err)
-	door := grpc.NewServer(options...)
-	envoylimit.Register(door, envoylimit.New(checker, envoylimit.Options{}))
-	go func() { _ = door.Serve(listener) }()
-	t.Cleanup(door.Stop)
+	server := grpc.NewServer(options...)
+	envoylimit.Register(server, envoylimit.New(checker, envoylimit.Options{}))
+	go func() { _ = server.Serve(listener) }()
+	t.Cleanup(server.Stop)
 	return listener.Addr().String()
 }
 

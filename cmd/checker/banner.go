@@ -20,8 +20,8 @@ type banner struct {
 	rules       *rules.Set // nil if there are none yet
 	version     version.Info
 	nats        string
-	door, admin string // URLs
-	grpc        string // an address; "" if there is no gRPC door
+	http, admin string // URLs
+	grpc        string // an address; "" if there is no gRPC API
 	proxy       string // a URL; "" if there is no reverse proxy
 }
 
@@ -45,9 +45,9 @@ func (b banner) writeParts(w io.Writer) {
 		kind = "everything in one process"
 	}
 	fmt.Fprintf(w, "offpath checker %s: %s\n\n", b.version.Version, kind)
-	fmt.Fprintf(w, "  HTTP door   %s%s\n", b.door, api.Path)
+	fmt.Fprintf(w, "  HTTP API    %s%s\n", b.http, api.Path)
 	if b.grpc != "" {
-		fmt.Fprintf(w, "  gRPC door   %s, Envoy's rate limit service v3, and its quota service\n", b.grpc)
+		fmt.Fprintf(w, "  gRPC API    %s, Envoy's rate limit service v3, and its quota service\n", b.grpc)
 	}
 	if b.proxy != "" {
 		fmt.Fprintf(w, "  proxy       %s, for %s\n", b.proxy, b.config.upstream)
@@ -172,15 +172,15 @@ func (b banner) writeTry(w io.Writer) {
 	}
 	quoted := strings.ReplaceAll(string(body), "'", `\u0027`)
 	fmt.Fprintf(w, "Try it; this asks %d times, and is answered 200 until the limit is used up, then 429:\n", requests)
-	fmt.Fprintf(w, "  curl -s%s -w '%%{http_code}\\n' -d '%s' '%s%s?[1-%d]'\n\n", b.curlFiles(), quoted, b.door, api.Path, requests)
+	fmt.Fprintf(w, "  curl -s%s -w '%%{http_code}\\n' -d '%s' '%s%s?[1-%d]'\n\n", b.curlFiles(), quoted, b.http, api.Path, requests)
 }
 
-// curlFiles are the arguments with which curl trusts the door, and the door curl.
+// curlFiles are the arguments with which curl trusts the checker, and the checker curl.
 func (b banner) curlFiles() (args string) {
-	if b.config.tls.door.Cert != "" {
+	if b.config.tls.http.Cert != "" {
 		args = " --cacert FILE"
 	}
-	if b.config.tls.door.ClientCA != "" {
+	if b.config.tls.http.ClientCA != "" {
 		args += " --cert FILE --key FILE"
 	}
 	return args

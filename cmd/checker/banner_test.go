@@ -41,8 +41,8 @@ func TestBanner(t *testing.T) {
 	}{
 		{"the demo", config{namespace: "offpath"}, "", string(deploy.Rules), []string{
 			"offpath checker devel: everything in one process\n",
-			"HTTP door   http://127.0.0.1:8080/v1/check\n",
-			"gRPC door   127.0.0.1:8081, Envoy's rate limit service v3, and its quota service\n",
+			"HTTP API    http://127.0.0.1:8080/v1/check\n",
+			"gRPC API    127.0.0.1:8081, Envoy's rate limit service v3, and its quota service\n",
 			"admin       http://127.0.0.1:9090/metrics, /healthz, /readyz\n",
 			"console     http://127.0.0.1:9090/\n",
 			"(embedded; other checkers join with --nats)",
@@ -66,7 +66,7 @@ func TestBanner(t *testing.T) {
 		var got strings.Builder
 		if err := printBanner(&got, banner{
 			config: tt.config, rules: parse(t, tt.rules), version: version.Info{Version: "devel"}, proxy: tt.proxy,
-			nats: "nats://me:geheim@127.0.0.1:4222", door: "http://127.0.0.1:8080", grpc: "127.0.0.1:8081", admin: "http://127.0.0.1:9090",
+			nats: "nats://me:geheim@127.0.0.1:4222", http: "http://127.0.0.1:8080", grpc: "127.0.0.1:8081", admin: "http://127.0.0.1:9090",
 		}); err != nil {
 			t.Fatal(err)
 		}
@@ -111,7 +111,7 @@ func TestCommandToTry(t *testing.T) {
 		served := httptest.NewServer(adapters)
 		var said strings.Builder
 		must(t, printBanner(&said, banner{
-			config: config{rulesFrom: "r"}, rules: adapters.serving.Load().checker.Rules(), door: served.URL,
+			config: config{rulesFrom: "r"}, rules: adapters.serving.Load().checker.Rules(), http: served.URL,
 		}))
 		_, command, _ := strings.Cut(said.String(), "\n  curl ")
 		command, _, _ = strings.Cut(command, "\n")

@@ -41,7 +41,7 @@ type config struct {
 	access      natsconn.Access
 	name        string // "" is none but the epoch
 	listen      string
-	grpc        string // "" is no gRPC door
+	grpc        string // "" is no gRPC API
 	admin       string
 	namespace   string
 	logLevel    slog.Level
@@ -61,7 +61,7 @@ type config struct {
 	ipv6Prefix     int
 	rateHeaders    limitheaders.Format
 
-	tls doorTLS
+	tls serverTLS
 
 	upstream string // "" is no reverse proxy
 	proxy    string
@@ -76,7 +76,7 @@ type config struct {
 
 	demoKey string // a file with the demo's signing key of rules
 
-	origins daemon.Origins // whose pages may ask the HTTP door and the admin door
+	origins daemon.Origins // whose pages may ask the HTTP API and the admin API
 
 	consoleToken string // of those who may block and reset keys at the embedded aggregator's console
 	trail

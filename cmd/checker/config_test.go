@@ -70,8 +70,8 @@ func TestEverySetting(t *testing.T) {
 		{"proxy", ":88", func(c *config) { c.upstream, c.proxy = "http://u", ":88" }},
 		{"upstream-timeout", "5s", func(c *config) { c.upstream, c.answer = "http://u", 5*time.Second }},
 		{"charge-on", "401, 403", func(c *config) { c.upstream, c.chargeOn = "http://u", "401, 403" }},
-		{"listen-cert", "c", func(c *config) { c.tls.door.Cert, c.tls.door.Key = "c", "k" }},
-		{"listen-client-ca", "a", func(c *config) { c.tls.door = daemon.TLS{Cert: "c", Key: "k", ClientCA: "a"} }},
+		{"listen-cert", "c", func(c *config) { c.tls.http.Cert, c.tls.http.Key = "c", "k" }},
+		{"listen-client-ca", "a", func(c *config) { c.tls.http = daemon.TLS{Cert: "c", Key: "k", ClientCA: "a"} }},
 		{"grpc-cert", "c", func(c *config) { c.tls.grpc.Cert, c.tls.grpc.Key = "c", "k" }},
 		{"admin-cert", "c", func(c *config) { c.tls.admin.Cert, c.tls.admin.Key = "c", "k" }},
 		{"proxy-cert", "c", func(c *config) { c.upstream, c.tls.proxy.Cert, c.tls.proxy.Key = "http://u", "c", "k" }},
@@ -87,15 +87,15 @@ func TestEverySetting(t *testing.T) {
 		want := defaults
 		test.set(&want)
 		environment := map[string]string{ // which some flags need beside them
-			"OFFPATH_LISTEN_KEY": want.tls.door.Key, "OFFPATH_GRPC_KEY": want.tls.grpc.Key, "OFFPATH_ADMIN_KEY": want.tls.admin.Key,
+			"OFFPATH_LISTEN_KEY": want.tls.http.Key, "OFFPATH_GRPC_KEY": want.tls.grpc.Key, "OFFPATH_ADMIN_KEY": want.tls.admin.Key,
 			"OFFPATH_PROXY_KEY": want.tls.proxy.Key, "OFFPATH_NATS_KEY": want.access.Key,
 			"OFFPATH_UPSTREAM_KEY": want.tls.upstream.Key, "OFFPATH_NATS_PASSWORD": want.access.Password,
 		}
 		if want.nats != "" {
 			environment["OFFPATH_RULES"], environment["OFFPATH_NATS"] = "r", "nats://a"
 		}
-		if want.tls.door.ClientCA != "" {
-			environment["OFFPATH_LISTEN_CERT"] = want.tls.door.Cert
+		if want.tls.http.ClientCA != "" {
+			environment["OFFPATH_LISTEN_CERT"] = want.tls.http.Cert
 		}
 		if want.upstream != "" && test.flag != "upstream" {
 			environment["OFFPATH_UPSTREAM"] = want.upstream

@@ -53,7 +53,7 @@ func (p *process) grpcParts() []daemon.Part {
 		<-ctx.Done()
 		return nil
 	}}
-	return []daemon.Part{ready, daemon.GRPC("gRPC door", listener, server, func() {
+	return []daemon.Part{ready, daemon.GRPC("gRPC API", listener, server, func() {
 		state.Shutdown()
 		quotas.leave()
 	}, p.log)}

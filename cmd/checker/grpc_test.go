@@ -33,7 +33,7 @@ descriptors:
 
 func grpcOf(t *testing.T, d *daemontest.Daemon) *grpc.ClientConn {
 	t.Helper()
-	return daemontest.DialGRPC(t, d.Find(`gRPC door +([^ ,]+),`))
+	return daemontest.DialGRPC(t, d.Find(`gRPC API +([^ ,]+),`))
 }
 
 // letter asks for letters to somebody, with a limit of their own if that is above 0.

@@ -62,11 +62,11 @@ func refuses(t *testing.T, env map[string]string, args []string, status int, wor
 	}
 }
 
-func doorOf(d *daemontest.Daemon) string { return d.Find(`HTTP door +(https?://\S+)`) }
+func apiOf(d *daemontest.Daemon) string { return d.Find(`HTTP API +(https?://\S+)`) }
 
 func ask(t *testing.T, d *daemontest.Daemon, body string) (int, api.Answer) {
 	t.Helper()
-	status, text := daemontest.Do(t, "POST", doorOf(d), body)
+	status, text := daemontest.Do(t, "POST", apiOf(d), body)
 	var a api.Answer
 	if err := json.Unmarshal([]byte(text), &a); err != nil {
 		t.Fatalf("%d %s: %v", status, text, err)

@@ -59,7 +59,7 @@ func TestLeavingIsAnnounced(t *testing.T) {
 		must(t, err)
 		at[i] = listener
 	}
-	p.listeners = listeners{door: at[0], grpc: at[1]}
+	p.listeners = listeners{http: at[0], grpc: at[1]}
 	parts := append(p.grpcParts(), p.httpPart())
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)

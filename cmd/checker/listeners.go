@@ -13,30 +13,30 @@ import (
 	"github.com/offpath-io/offpath/internal/tlsfiles"
 )
 
-// doorTLS are the files of the doors.
-type doorTLS struct {
-	door, grpc, admin, proxy daemon.TLS
-	upstream                 tlsfiles.Paths // not a door, but the service behind one
+// serverTLS are the files of the listeners.
+type serverTLS struct {
+	http, grpc, admin, proxy daemon.TLS
+	upstream                 tlsfiles.Paths // not a listener, but the service behind one
 }
 
-// port is a door before it is open.
+// port is a listener before it is open.
 type port struct {
 	flag    string // that says where it listens, and that its files' flags begin with
 	what    string
-	address string // "" is no such door
+	address string // "" is no such listener
 	tls     *daemon.TLS
 	hint    string // if it cannot be opened
 }
 
-// ports are the HTTP door, the gRPC door, the admin door and the reverse proxy.
+// ports are the HTTP API, the gRPC API, the admin API and the reverse proxy.
 func (c *config) ports() [4]port {
 	proxy := ""
 	if c.upstream != "" {
 		proxy = c.proxy
 	}
 	return [4]port{
-		{"listen", "HTTP door", c.listen, &c.tls.door, ""},
-		{"grpc", "gRPC door", c.grpc, &c.tls.grpc, " (--grpc " + noGRPC + " does without it)"},
+		{"listen", "HTTP API", c.listen, &c.tls.http, ""},
+		{"grpc", "gRPC API", c.grpc, &c.tls.grpc, " (--grpc " + noGRPC + " does without it)"},
 		{"admin", "admin", c.admin, &c.tls.admin, ""},
 		{"proxy", "proxy", proxy, &c.tls.proxy, ""},
 	}
@@ -81,12 +81,12 @@ func (c *config) checkTLS() error {
 	return c.access.Check(c.nats)
 }
 
-// listeners are the open ports. grpc is nil if there is no gRPC door, and proxy if there is no reverse proxy.
-type listeners struct{ door, grpc, admin, proxy net.Listener }
+// listeners are the open ports. grpc is nil if there is no gRPC API, and proxy if there is no reverse proxy.
+type listeners struct{ http, grpc, admin, proxy net.Listener }
 
 // listen opens them, with TLS where there are files for it.
 func listen(c config, files *tlsfiles.Files) (l listeners, err error) {
-	into := [...]*net.Listener{&l.door, &l.grpc, &l.admin, &l.proxy}
+	into := [...]*net.Listener{&l.http, &l.grpc, &l.admin, &l.proxy}
 	for i, p := range c.ports() {
 		if p.address == "" {
 			continue
@@ -126,7 +126,7 @@ func (l listeners) proxyURL() string {
 
 // close closes what no server has closed; the errors of the others mean nothing.
 func (l listeners) close() {
-	for _, listener := range []net.Listener{l.door, l.grpc, l.admin, l.proxy} {
+	for _, listener := range []net.Listener{l.http, l.grpc, l.admin, l.proxy} {
 		if listener != nil {
 			_ = listener.Close()
 		}

@@ -12,7 +12,7 @@ import (
 // nobody, unless the site is known. At forward-auth the header is the original request's.
 func TestPagesOfOtherSites(t *testing.T) {
 	d := startChecker(t, "--rules", writeFile(t, daily(2)), "--allow-origin", "https://ops.example:8443, https://b.example")
-	base := strings.TrimSuffix(doorOf(d), "/v1/check")
+	base := strings.TrimSuffix(apiOf(d), "/v1/check")
 	const body = `{"attributes":{"user":"kristie"}}`
 	for _, tt := range []struct {
 		method, url, body, origin string

@@ -26,7 +26,7 @@ import (
 )
 
 const (
-	// thisMachine is whom forward-auth trusts if nothing is said: whoever runs here can ask the HTTP door about anybody anyway.
+	// thisMachine is whom forward-auth trusts if nothing is said: whoever runs here can ask the HTTP API about anybody anyway.
 	thisMachine = "127.0.0.0/8,::1"
 	// noProxies is what --trusted-proxies says for nobody.
 	noProxies = "none"

@@ -44,7 +44,7 @@ func get(t *testing.T, want int, method, url string, headers ...string) (header 
 }
 
 func authOf(d *daemontest.Daemon) string {
-	return strings.TrimSuffix(doorOf(d), "/v1/check") + "/v1/auth"
+	return strings.TrimSuffix(apiOf(d), "/v1/check") + "/v1/auth"
 }
 
 func proxyOf(d *daemontest.Daemon) string { return d.Find(`proxy +(http://[^,]+),`) }
@@ -228,7 +228,7 @@ func TestProxyWithoutRules(t *testing.T) {
 	}
 }
 
-// TestOversizedHeaders: both doors take headers of 40 KiB, and refuse those of 80.
+// TestOversizedHeaders: both listeners take headers of 40 KiB, and refuse those of 80.
 func TestOversizedHeaders(t *testing.T) {
 	d, _ := startProxy(t)
 	for _, url := range []string{authOf(d), proxyOf(d)} {

@@ -138,7 +138,7 @@ func TestRulesChangeWhileItRuns(t *testing.T) {
 	}
 }
 
-// TestRulesAreWaitedFor: a fleet member whose bucket is not there yet is not ready, decides nothing at any door, and begins with
+// TestRulesAreWaitedFor: a fleet member whose bucket is not there yet is not ready, decides nothing at any listener, and begins with
 // the first good set, which it keeps when NATS goes.
 func TestRulesAreWaitedFor(t *testing.T) {
 	t.Parallel()
@@ -152,7 +152,7 @@ func TestRulesAreWaitedFor(t *testing.T) {
 		status, body := d.Get("/readyz")
 		return status == 503 && strings.Contains(body, "the bucket does not exist yet")
 	})
-	if status, body := daemontest.Do(t, "POST", doorOf(d), kristie); status != 503 || !strings.Contains(body, "no rules yet") {
+	if status, body := daemontest.Do(t, "POST", apiOf(d), kristie); status != 503 || !strings.Contains(body, "no rules yet") {
 		t.Errorf("%d %s", status, body)
 	}
 	conn := grpcOf(t, d)

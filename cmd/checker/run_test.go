@@ -49,14 +49,14 @@ func TestEverythingInOneProcess(t *testing.T) {
 	}
 
 	asks(t, d, `{"attributes":{"user":"at the last moment"}}`, 200)
-	url := doorOf(d)
+	url := apiOf(d)
 	d.MustStop()
 	if status, _ := daemontest.Do(t, "POST", url, kristie); status != 0 {
-		t.Errorf("the door still answers: %d", status)
+		t.Errorf("the listener still answers: %d", status)
 	}
-	// The doors close after it has said that it leaves, and hits are delivered after the last request.
+	// The listeners close after it has said that it leaves, and hits are delivered after the last request.
 	order := regexp.MustCompile(
-		`(?s)"not ready any more; servers stop soon" delay=1ms.*part="HTTP door".*part=reporter.*part="embedded aggregator"`)
+		`(?s)"not ready any more; servers stop soon" delay=1ms.*part="HTTP API".*part=reporter.*part="embedded aggregator"`)
 	if !order.MatchString(d.Stderr()) {
 		t.Errorf("it stops in another order:\n%s", d.Stderr())
 	}

@@ -31,7 +31,7 @@ func TestNoOutputHoldsASecret(t *testing.T) {
 	nats := serverstest.NATSWith(t, servers.NATSOptions{Configure: func(o *server.Options) {
 		o.Users = []*server.User{{Username: "fleet", Password: password}}
 	}})
-	secret, files := filepath.Join(t.TempDir(), "password"), tlsfilestest.NewAuthority(t, "authority").Dir("door")
+	secret, files := filepath.Join(t.TempDir(), "password"), tlsfilestest.NewAuthority(t, "authority").Dir("listener")
 	tlsfilestest.Write(t, secret, []byte(password))
 	d := startChecker(t, "--rules", writeFile(t, daily(15)), "--nats", nats.URL(), "--nats-user", "fleet",
 		"--nats-password-file", secret, "--listen-cert", files.Cert, "--listen-key", files.Key, "--log-level", "debug")

@@ -172,7 +172,7 @@ func (p *process) greet(ctx context.Context) error {
 	}
 	err := printBanner(p.stdout, banner{
 		config: p.config, rules: set, nats: p.url, version: version.Get(),
-		door: daemon.URL(p.listeners.door), grpc: p.listeners.grpcTarget(),
+		http: daemon.URL(p.listeners.http), grpc: p.listeners.grpcTarget(),
 		admin: daemon.URL(p.listeners.admin), proxy: p.listeners.proxyURL(),
 	})
 	if err != nil {
@@ -237,7 +237,7 @@ func (p *process) adminPart() daemon.Part {
 const maxHeader = 64 << 10
 
 func (p *process) httpPart() daemon.Part {
-	return p.leaving.HTTP("HTTP door", p.listeners.door, &p.adapters, p.log, p.wait,
+	return p.leaving.HTTP("HTTP API", p.listeners.http, &p.adapters, p.log, p.wait,
 		func(h *http.Server) { h.MaxHeaderBytes = maxHeader })
 }
 

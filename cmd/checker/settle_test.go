@@ -29,7 +29,7 @@ func TestOneReceiptAtTwoDaemons(t *testing.T) {
 	tlsfilestest.Write(t, file, []byte("another "+key+"\n"+key+"\n"))
 	second.AwaitMetric(`offpath_files_loads_total{files="receipt-keys",outcome="loaded"}`, "2")
 	body := fmt.Sprintf(`{"receipt":%q,"cost":0}`, receipt)
-	status, answer := daemontest.Do(t, "POST", strings.Replace(doorOf(stranger), api.Path, api.SettlePath, 1), body)
+	status, answer := daemontest.Do(t, "POST", strings.Replace(apiOf(stranger), api.Path, api.SettlePath, 1), body)
 	if status != 400 || !strings.Contains(answer, "another key") {
 		t.Errorf("a checker with another key: %d %s", status, answer)
 	}
@@ -37,7 +37,7 @@ func TestOneReceiptAtTwoDaemons(t *testing.T) {
 	refuses(t, map[string]string{"OFFPATH_RECEIPT_KEY": "short"}, nil, 1, "OFFPATH_RECEIPT_KEY", "5 bytes")
 	refuses(t, map[string]string{"OFFPATH_RECEIPT_KEY": key}, []string{"--receipt-key-file", file}, 2, "want one of them")
 	for cost, d := range []*daemontest.Daemon{first, second} {
-		url := strings.Replace(doorOf(d), api.Path, api.SettlePath, 1)
+		url := strings.Replace(apiOf(d), api.Path, api.SettlePath, 1)
 		status, body := daemontest.Do(t, "POST", url, fmt.Sprintf(`{"receipt":%q,"cost":%d}`, receipt, cost))
 		equal(t, body, status, 204)
 	}

@@ -21,17 +21,17 @@ import (
 	"github.com/offpath-io/offpath/internal/testing/tlsfilestest"
 )
 
-// secured is a checker whose doors all have the same certificate.
+// secured is a checker whose listeners all have the same certificate.
 type secured struct {
 	*daemontest.Daemon
 	ca    *tlsfilestest.Authority
 	files tlsfilestest.Files
 }
 
-// allDoors are all four, by the flags of their files.
-var allDoors = []string{"listen", "grpc", "proxy", "admin"}
+// allListeners are all four, by the flags of their files.
+var allListeners = []string{"listen", "grpc", "proxy", "admin"}
 
-// startSecured starts one. The doors of knowing want a certificate of their clients too.
+// startSecured starts one. The listeners of knowing want a certificate of their clients too.
 func startSecured(t *testing.T, knowing ...string) *secured {
 	t.Helper()
 	upstream := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -41,11 +41,11 @@ func startSecured(t *testing.T, knowing ...string) *secured {
 	s := &secured{ca: tlsfilestest.NewAuthority(t, "authority")}
 	s.files = s.ca.Dir("first")
 	args := []string{"--rules", writeFile(t, daily(1_000_000)), "--upstream", upstream.URL, "--proxy", "127.0.0.1:0"}
-	for _, door := range allDoors {
-		args = append(args, "--"+door+"-cert", s.files.Cert, "--"+door+"-key", s.files.Key)
+	for _, listener := range allListeners {
+		args = append(args, "--"+listener+"-cert", s.files.Cert, "--"+listener+"-key", s.files.Key)
 	}
-	for _, door := range knowing {
-		args = append(args, "--"+door+"-client-ca", s.files.CA)
+	for _, listener := range knowing {
+		args = append(args, "--"+listener+"-client-ca", s.files.CA)
 	}
 	s.Daemon = startChecker(t, args...)
 	return s
@@ -65,15 +65,15 @@ func (s *secured) client(t *testing.T, fresh bool, certs ...tls.Certificate) *ht
 
 func (s *secured) proxyURL() string { return s.Find(`proxy +(https://[^ ,]+),`) }
 
-// dialGRPC returns a connection to the gRPC door, which has to be closed.
+// dialGRPC returns a connection to the gRPC API, which has to be closed.
 func (s *secured) dialGRPC(config *tls.Config) (*grpc.ClientConn, error) {
-	return grpc.NewClient(s.Find(`gRPC door +([^ ,]+),`), grpc.WithTransportCredentials(credentials.NewTLS(config)),
+	return grpc.NewClient(s.Find(`gRPC API +([^ ,]+),`), grpc.WithTransportCredentials(credentials.NewTLS(config)),
 		grpc.WithConnectParams(grpc.ConnectParams{
 			Backoff: backoff.DefaultConfig, MinConnectTimeout: daemontest.Patience,
 		}))
 }
 
-// askHealth asks the gRPC door on a connection of its own.
+// askHealth asks the gRPC API on a connection of its own.
 func (s *secured) askHealth(t *testing.T, config *tls.Config) error {
 	conn, err := s.dialGRPC(config)
 	if err != nil {
@@ -98,8 +98,8 @@ func fetch(t *testing.T, client *http.Client, method, url, body string) (*http.R
 	return response, text, err
 }
 
-// TestDoorsOverTLS: all doors speak TLS, HTTP/2 too, and nothing else; the admin door answers only those it knows.
-func TestDoorsOverTLS(t *testing.T) {
+// TestListenersOverTLS: all listeners speak TLS, HTTP/2 too, and nothing else; the admin API answers only those it knows.
+func TestListenersOverTLS(t *testing.T) {
 	s := startSecured(t, "admin")
 	stranger, known := s.client(t, false), s.client(t, false, s.ca.Pair("prometheus"))
 	for _, test := range []struct {
@@ -108,7 +108,7 @@ func TestDoorsOverTLS(t *testing.T) {
 		method, url  string
 		body, answer string
 	}{
-		{"HTTP door", stranger, "POST", doorOf(s.Daemon), kristie, `"allowed":true`},
+		{"HTTP API", stranger, "POST", apiOf(s.Daemon), kristie, `"allowed":true`},
 		{"proxy", stranger, "GET", s.proxyURL(), "", "by https"},
 		{"admin", known, "GET", s.Admin() + "/metrics", "", `offpath_files_refused{files="listen"} 0`},
 		{"expiry", known, "GET", s.Admin() + "/metrics", "", `offpath_files_expiry_timestamp_seconds{files="admin"}`},
@@ -124,7 +124,7 @@ func TestDoorsOverTLS(t *testing.T) {
 	if _, _, err := fetch(t, stranger, "GET", s.Admin()+"/metrics", ""); err == nil {
 		t.Error("admin answers a stranger")
 	}
-	for _, url := range []string{doorOf(s.Daemon), s.proxyURL(), s.Admin() + "/healthz"} {
+	for _, url := range []string{apiOf(s.Daemon), s.proxyURL(), s.Admin() + "/healthz"} {
 		plain := "http" + strings.TrimPrefix(url, "https")
 		response, _, err := fetch(t, http.DefaultClient, "GET", plain, "")
 		if err == nil || response != nil && response.StatusCode != http.StatusBadRequest {
@@ -132,11 +132,11 @@ func TestDoorsOverTLS(t *testing.T) {
 		}
 	}
 	if err := s.askHealth(t, &tls.Config{RootCAs: s.ca.Pool()}); err != nil {
-		t.Errorf("gRPC door: %v", err)
+		t.Errorf("gRPC API: %v", err)
 	}
 	other := &tls.Config{RootCAs: tlsfilestest.NewAuthority(t, "other").Pool()}
 	if err := s.askHealth(t, other); err == nil || !strings.Contains(err.Error(), "unknown authority") {
-		t.Errorf("gRPC door, to one who trusts another authority: %v", err)
+		t.Errorf("gRPC API, to one who trusts another authority: %v", err)
 	}
 }
 
@@ -152,7 +152,7 @@ func TestRotationUnderLoad(t *testing.T) {
 	for _, fresh := range []bool{true, false} {
 		client := s.client(t, fresh)
 		load = append(load,
-			func() error { _, _, err := fetch(t, client, "POST", doorOf(s.Daemon), kristie); return err },
+			func() error { _, _, err := fetch(t, client, "POST", apiOf(s.Daemon), kristie); return err },
 			func() error { _, _, err := fetch(t, client, "GET", s.proxyURL(), ""); return err },
 		)
 	}
@@ -178,8 +178,8 @@ func TestRotationUnderLoad(t *testing.T) {
 		t.Helper()
 		s.Await(line, func() bool {
 			_, text, _ := fetch(t, admin, "GET", s.Admin()+"/metrics", "")
-			isMissing := func(door string) bool { return !strings.Contains(text, fmt.Sprintf(line, door)) }
-			return !slices.ContainsFunc(allDoors, isMissing)
+			isMissing := func(listener string) bool { return !strings.Contains(text, fmt.Sprintf(line, listener)) }
+			return !slices.ContainsFunc(allListeners, isMissing)
 		})
 	}
 	for _, name := range []string{"second", "third", "fourth"} {
@@ -188,7 +188,7 @@ func TestRotationUnderLoad(t *testing.T) {
 		s.ca.Renew(s.files, name)
 		everywhere("offpath_files_refused{files=%q} 0\n")
 		s.Await(name+" is shown", func() bool {
-			response, _, err := fetch(t, s.client(t, false), "POST", doorOf(s.Daemon), kristie)
+			response, _, err := fetch(t, s.client(t, false), "POST", apiOf(s.Daemon), kristie)
 			return err == nil && response.ProtoMajor == 2 && response.TLS.PeerCertificates[0].Subject.CommonName == name
 		})
 		for i := range counts {
@@ -247,17 +247,17 @@ func TestAuthorityTakenBack(t *testing.T) {
 	conn, err := s.dialGRPC(&tls.Config{RootCAs: s.ca.Pool(), Certificates: []tls.Certificate{s.ca.Pair("envoy")}})
 	must(t, err)
 	defer conn.Close()
-	doors := map[string]func() error{
-		"HTTP": func() error { _, _, err := fetch(t, web, "POST", doorOf(s.Daemon), kristie); return err },
+	listeners := map[string]func() error{
+		"HTTP": func() error { _, _, err := fetch(t, web, "POST", apiOf(s.Daemon), kristie); return err },
 		"gRPC": func() error { return checkHealth(t, conn) },
 	}
-	for name, ask := range doors {
+	for name, ask := range listeners {
 		if err := ask(); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
 	tlsfilestest.Write(t, s.files.CA, tlsfilestest.NewAuthority(t, "other").PEM())
-	for name, ask := range doors {
+	for name, ask := range listeners {
 		s.Await(name+" is not answered any more", func() bool { return ask() != nil })
 	}
 }

@@ -89,7 +89,7 @@ func TestDecisionLog(t *testing.T) {
 		hashed := len(tt.args) > 2
 		d := startChecker(t, append(tt.args, "--nats", server.URL(), "--rules", writeFile(t, daily(3)), "--grpc", "none")...)
 		if strings.Contains(d.Stdout(), "gRPC") {
-			t.Errorf("there is no gRPC door: %s", d.Stdout())
+			t.Errorf("there is no gRPC API: %s", d.Stdout())
 		}
 		began, denied := time.Now(), map[string]int64{}
 		for range 20 {

@@ -44,7 +44,7 @@ func TestUsageErrors(t *testing.T) {
 		{"--listen-cert and --listen-key need each other", "--listen-cert c"},
 		{"--admin-client-ca needs --admin-cert", "--admin-client-ca c"},
 		{"--proxy-cert: there is no proxy", "--proxy-cert c --proxy-key k"},
-		{"--grpc-cert: there is no gRPC door", "--grpc none --grpc-cert c --grpc-key k"},
+		{"--grpc-cert: there is no gRPC API", "--grpc none --grpc-cert c --grpc-key k"},
 		{"no certificates without TLS", "--upstream http://a --upstream-ca c"},
 		{"--upstream-cert and --upstream-key need each other", "--upstream https://a --upstream-key k"},
 		{"need --nats URL too", "--nats-ca c"},

@@ -7,16 +7,16 @@ import (
 	"sync"
 )
 
-// Door is how a server speaks TLS.
-type Door struct {
+// ServerTLS is how a server speaks TLS.
+type ServerTLS struct {
 	// Config goes by the newest good files at each handshake.
 	Config  *tls.Config
 	clients clients
 }
 
-// Listener returns a listener whose connections the door knows: when the authorities of its clients change, it hangs up on those that the
-// new ones do not vouch for. The server still has to speak TLS by the door's Config.
-func (d *Door) Listener(l net.Listener) net.Listener { return knownListener{l, &d.clients} }
+// Listener returns a listener whose connections the server knows: when the authorities of its clients change, it hangs up on those that the
+// new ones do not vouch for. The server still has to speak TLS by the server's Config.
+func (d *ServerTLS) Listener(l net.Listener) net.Listener { return knownListener{l, &d.clients} }
 
 type knownListener struct {
 	net.Listener

@@ -22,13 +22,13 @@ func answers(conn net.Conn) bool {
 	return err == nil
 }
 
-// TestHangsUpOnStrangers: when an authority is taken out of a door's, the connections of its clients end, and the others go on; and
+// TestHangsUpOnStrangers: when an authority is taken out of a server's, the connections of its clients end, and the others go on; and
 // connections that have ended are forgotten.
 func TestHangsUpOnStrangers(t *testing.T) {
 	ca, gone, w := tlsfilestest.NewAuthority(t, "authority"), tlsfilestest.NewAuthority(t, "gone"), newWorld(t)
-	f := ca.Dir("door")
+	f := ca.Dir("server")
 	tlsfilestest.Write(t, f.CA, slices.Concat(ca.PEM(), gone.PEM()))
-	door, address := w.door(f, f.CA)
+	server, address := w.server(f, f.CA)
 	dial := func(of *tlsfilestest.Authority) *tls.Conn {
 		conn, err := tls.DialWithDialer(&net.Dialer{Timeout: patience}, "tcp", address,
 			&tls.Config{RootCAs: ca.Pool(), Certificates: []tls.Certificate{of.Pair("client")}})
@@ -43,9 +43,9 @@ func TestHangsUpOnStrangers(t *testing.T) {
 		t.Fatal("a client whose authority is there gets no answer")
 	}
 	known := func() int {
-		door.clients.mu.Lock()
-		defer door.clients.mu.Unlock()
-		return len(door.clients.open)
+		server.clients.mu.Lock()
+		defer server.clients.mu.Unlock()
+		return len(server.clients.open)
 	}
 	_ = brief.Close()
 	w.await("the connection that has ended is forgotten", func() bool { return known() == 2 })

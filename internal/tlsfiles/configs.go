@@ -19,7 +19,7 @@ type Paths struct {
 
 var (
 	errHalf     = errors.New("a certificate and a key need each other")
-	errNoServer = errors.New("a door needs a certificate and a key")
+	errNoServer = errors.New("a server needs a certificate and a key")
 )
 
 // none reports whether there is no file.
@@ -36,8 +36,8 @@ func (f *Files) Client(name string, p Paths) (current func() *tls.Config, err er
 
 // Server adds the files of a server, which speaks these protocols ("h2"), the first one best. With authorities, only clients with a
 // certificate of one of them get in. Its configuration goes by the newest good files at each handshake: connections that are there go on,
-// but see [Door.Listener].
-func (f *Files) Server(name string, p Paths, protocols ...string) (*Door, error) {
+// but see [ServerTLS.Listener].
+func (f *Files) Server(name string, p Paths, protocols ...string) (*ServerTLS, error) {
 	if p.Cert == "" {
 		return nil, errNoServer
 	}
@@ -50,7 +50,7 @@ func (f *Files) Server(name string, p Paths, protocols ...string) (*Door, error)
 	if err != nil {
 		return nil, err
 	}
-	d := new(Door)
+	d := new(ServerTLS)
 	d.Config = &tls.Config{
 		MinVersion: tls.VersionTLS12,
 		NextProtos: protocols,

@@ -1,6 +1,6 @@
 // Package tlsfiles keeps what daemons read from files to prove who they are, and to know whom they talk to: certificates, keys,
 // authorities, passwords. When the files change they are read again, and what comes next goes by the new ones: the next
-// handshake of a door, the next connection to a server. What the new ones make no sense of is refused, said and counted; the old
+// handshake of a server, the next connection to a server. What the new ones make no sense of is refused, said and counted; the old
 // ones stay in force.
 //
 // Nothing of what the files hold is ever in an error, a log or a [State]: only names and dates are.

@@ -62,11 +62,11 @@ func (w *world) await(what string, holds func() bool) {
 const greeting = "hello"
 
 // serve accepts TLS connections, greets, and says again what it hears.
-func serve(t *testing.T, door *Door) (address string) {
+func serve(t *testing.T, server *ServerTLS) (address string) {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	must(t, err)
-	listener = tls.NewListener(door.Listener(listener), door.Config)
+	listener = tls.NewListener(server.Listener(listener), server.Config)
 	t.Cleanup(func() { _ = listener.Close() })
 	go func() {
 		for {
@@ -98,13 +98,13 @@ func shown(address string, config *tls.Config) (name string, err error) {
 	return conn.ConnectionState().PeerCertificates[0].Subject.CommonName, nil
 }
 
-// door opens one with files of an authority, and says where; known are whom it knows, "" for everybody.
-func (w *world) door(f tlsfilestest.Files, known string) (door *Door, address string) {
+// server opens one with files of an authority, and says where; known are whom it knows, "" for everybody.
+func (w *world) server(f tlsfilestest.Files, known string) (server *ServerTLS, address string) {
 	w.t.Helper()
-	door, err := w.files.Server("listen", Paths{Authorities: known, Cert: f.Cert, Key: f.Key})
+	server, err := w.files.Server("listen", Paths{Authorities: known, Cert: f.Cert, Key: f.Key})
 	must(w.t, err)
 	w.run()
-	return door, serve(w.t, door)
+	return server, serve(w.t, server)
 }
 
 func write(t *testing.T, path, content string) string {
@@ -113,11 +113,11 @@ func write(t *testing.T, path, content string) string {
 	return path
 }
 
-// TestRotation: a door shows the newest good certificate, and whoever is refused in between leaves the old one in force.
+// TestRotation: a server shows the newest good certificate, and whoever is refused in between leaves the old one in force.
 func TestRotation(t *testing.T) {
 	ca, w := tlsfilestest.NewAuthority(t, "authority"), newWorld(t)
 	f := ca.Dir("first")
-	_, address := w.door(f, "")
+	_, address := w.server(f, "")
 	client := &tls.Config{RootCAs: ca.Pool()}
 	shows := func(want string) func() bool {
 		return func() bool {
@@ -174,7 +174,7 @@ func TestKubernetes(t *testing.T) {
 	for _, path := range []string{p.Cert, p.Key} {
 		must(t, os.Symlink(filepath.Join("..data", filepath.Base(path)), path))
 	}
-	_, address := w.door(tlsfilestest.Files{Cert: p.Cert, Key: p.Key}, "")
+	_, address := w.server(tlsfilestest.Files{Cert: p.Cert, Key: p.Key}, "")
 	for _, name := range []string{"second", "third", "fourth"} {
 		publish(name)
 		w.await(name+" is shown", func() bool {
@@ -191,8 +191,8 @@ func TestKubernetes(t *testing.T) {
 // session that they have had.
 func TestClientAuthorities(t *testing.T) {
 	ca, other, w := tlsfilestest.NewAuthority(t, "authority"), tlsfilestest.NewAuthority(t, "other"), newWorld(t)
-	f := ca.Dir("door")
-	_, address := w.door(f, f.CA)
+	f := ca.Dir("server")
+	_, address := w.server(f, f.CA)
 	with := func(certs ...tls.Certificate) *tls.Config {
 		return &tls.Config{RootCAs: ca.Pool(), Certificates: certs, ClientSessionCache: tls.NewLRUClientSessionCache(1)}
 	}
@@ -217,17 +217,17 @@ func TestClientAuthorities(t *testing.T) {
 
 func TestOldVersionsAreRefused(t *testing.T) {
 	ca, w := tlsfilestest.NewAuthority(t, "authority"), newWorld(t)
-	f := ca.Dir("door")
+	f := ca.Dir("server")
 	client, err := w.files.Client("nats", Paths{Authorities: f.CA})
 	must(t, err)
-	door, address := w.door(f, "")
+	server, address := w.server(f, "")
 	for version, want := range map[uint16]bool{tls.VersionTLS10: false, tls.VersionTLS11: false, tls.VersionTLS12: true, tls.VersionTLS13: true} {
 		_, err := shown(address, &tls.Config{RootCAs: ca.Pool(), MinVersion: version, MaxVersion: version})
 		if (err == nil) != want {
 			t.Errorf("%s: %v", tls.VersionName(version), err)
 		}
 	}
-	if client().MinVersion != tls.VersionTLS12 || door.Config.MinVersion != tls.VersionTLS12 {
+	if client().MinVersion != tls.VersionTLS12 || server.Config.MinVersion != tls.VersionTLS12 {
 		t.Errorf("a client may speak %s", tls.VersionName(client().MinVersion))
 	}
 }

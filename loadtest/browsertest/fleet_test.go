@@ -44,7 +44,7 @@ func startFleet(t *testing.T, rules string) *fleet {
 	for range 2 {
 		p := startProgram(t, filepath.Join(dir, "checker"), "--nats", nats.URL(), "--rules", filepath.Join(dir, "rules.yaml"),
 			"--admin", "127.0.0.1:0", "--listen", "127.0.0.1:0", "--grpc", "127.0.0.1:0")
-		f.doors = append(f.doors, p.find(`HTTP door +(http://\S+)`))
+		f.doors = append(f.doors, p.find(`HTTP API +(http://\S+)`))
 		f.metrics = append(f.metrics, p.find(`admin +(http://\S+/metrics)`))
 	}
 	return f

@@ -11,7 +11,7 @@ import (
 	"github.com/offpath-io/offpath/internal/redact"
 )
 
-// overHTTP asks a door of cmd/checker.
+// overHTTP asks a server of cmd/checker.
 type overHTTP struct {
 	client *http.Client
 	url    string

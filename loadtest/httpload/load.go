@@ -99,7 +99,7 @@ func probe(ctx context.Context, server server) error {
 		return fmt.Errorf("no checker answers: %w; start one: go run ./cmd/checker", err)
 	}
 	if !expected(status) {
-		return fmt.Errorf("%s %s, want a decision: is this a checker's door? Start one: go run ./cmd/checker",
+		return fmt.Errorf("%s %s, want a decision: is this a checker's API? Start one: go run ./cmd/checker",
 			server.name(), describe(status, text))
 	}
 	return nil

@@ -29,7 +29,7 @@ const (
 
 // Options say what to ask, and how often. Rate and one of URL and GRPC have no default.
 type Options struct {
-	// URL is the checker's door, like http://127.0.0.1:8080/v1/check.
+	// URL is the checker's API, like http://127.0.0.1:8080/v1/check.
 	URL string `json:"url,omitempty"`
 	// GRPC is the address of Envoy's rate limit service, like 127.0.0.1:8081, spoken to without TLS if TLS is nil.
 	GRPC string `json:"grpc,omitempty"`
@@ -185,7 +185,7 @@ func (o Options) bodies() ([][]byte, error) {
 	return bodies, nil
 }
 
-// question is what the door takes.
+// question is what the server takes.
 func (o Options) question(key string) any {
 	if o.Rule != "" {
 		return map[string]string{"rule": o.Rule, "key": "user-" + key}

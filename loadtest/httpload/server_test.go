@@ -127,7 +127,7 @@ func isCounted(t *testing.T, o Options, others [2]int, firstError string) {
 	}
 }
 
-// The checker's own door understands what is sent, by rule and by attributes, and limits each key.
+// The checker's own server understands what is sent, by rule and by attributes, and limits each key.
 func TestDoor(t *testing.T) {
 	set, err := rules.Parse([]byte(`rules: [{name: per-user, key: [user], limit: 5/week, algorithm: fixed_window}]`))
 	must(t, err)

@@ -279,7 +279,7 @@ func (c *counter) enter(s *shard) {
 }
 
 // alarm takes in totals of keys that are near their limit. Keys that this checker has never seen
-// are remembered too, so that a caller who is over the limit elsewhere finds no open door here.
+// are remembered too, so that a caller who is over the limit elsewhere finds no room here.
 func (b *reporter) alarm(m *events.Alarm, now int64) {
 	if int64(m.Shard) >= int64(len(b.shards)) {
 		return

@@ -45,9 +45,9 @@ func TestPartsStopOneAfterTheOther(t *testing.T) {
 		var d diary
 		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 		defer cancel()
-		must(t, Run(ctx, quiet, d.part("worker", 0), d.part("checker", time.Second), d.part("door", time.Minute)))
+		must(t, Run(ctx, quiet, d.part("worker", 0), d.part("checker", time.Second), d.part("server", time.Minute)))
 		want := []string{
-			"door stops", "door has stopped", "checker stops", "checker has stopped", "worker stops", "worker has stopped",
+			"server stops", "server has stopped", "checker stops", "checker has stopped", "worker stops", "worker has stopped",
 		}
 		if !slices.Equal(d.lines, want) {
 			t.Errorf("got  %q\nwant %q", d.lines, want)

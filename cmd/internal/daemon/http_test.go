@@ -35,31 +35,31 @@ func (p *pipes) Close() error {
 
 func (p *pipes) Addr() net.Addr { return &net.TCPAddr{} }
 
-// door is an HTTP part at work in virtual time.
-type door struct {
+// server is an HTTP part at work in virtual time.
+type server struct {
 	*pipes
 	stop  func()
 	ended chan error
 }
 
-func openDoor(t *testing.T, part func(net.Listener) Part) door {
+func openServer(t *testing.T, part func(net.Listener) Part) server {
 	t.Helper()
 	ctx, stop := context.WithCancel(t.Context())
-	d := door{&pipes{come: make(chan net.Conn), closed: make(chan struct{})}, stop, make(chan error, 1)}
+	d := server{&pipes{come: make(chan net.Conn), closed: make(chan struct{})}, stop, make(chan error, 1)}
 	go func() { d.ended <- part(d).Run(ctx) }()
 	return d
 }
 
 // dial connects a client, and has it say something.
-func (d door) dial(said string) net.Conn {
+func (d server) dial(said string) net.Conn {
 	client, server := net.Pipe()
 	d.come <- server
 	go func() { _, _ = io.WriteString(client, said) }()
 	return client
 }
 
-// stopTakes stops the door, and holds how long that takes.
-func (d door) stopTakes(t *testing.T, want time.Duration) {
+// stopTakes stops the server, and holds how long that takes.
+func (d server) stopTakes(t *testing.T, want time.Duration) {
 	t.Helper()
 	begun := time.Now()
 	d.stop()
@@ -85,8 +85,8 @@ func answerOn(t *testing.T, lines *bufio.Reader) (answer *http.Response, body st
 func TestHTTPFinishesRequests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
-		d := openDoor(t, func(l net.Listener) Part {
-			return HTTP("door", l, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		d := openServer(t, func(l net.Listener) Part {
+			return HTTP("server", l, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 				<-release
 				_, _ = io.WriteString(w, "late, but here")
 			}), quiet)
@@ -111,8 +111,8 @@ func TestHTTPFinishesRequests(t *testing.T) {
 // TestHTTPCutsOffSlowClients: one that goes on with its request for hours holds a stop up for 5 s.
 func TestHTTPCutsOffSlowClients(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d := openDoor(t, func(l net.Listener) Part {
-			return HTTP("door", l, http.NotFoundHandler(), quiet, func(s *http.Server) { s.ReadHeaderTimeout, s.ReadTimeout = time.Hour, time.Hour })
+		d := openServer(t, func(l net.Listener) Part {
+			return HTTP("server", l, http.NotFoundHandler(), quiet, func(s *http.Server) { s.ReadHeaderTimeout, s.ReadTimeout = time.Hour, time.Hour })
 		})
 		client := d.dial("GE")
 		synctest.Wait()
@@ -131,8 +131,8 @@ func TestHTTPEndsHalfRequests(t *testing.T) {
 				t.Error("half a body was whole")
 			}
 		})
-		d := openDoor(t, func(l net.Listener) Part {
-			return HTTP("door", l, handler, quiet, func(s *http.Server) {
+		d := openServer(t, func(l net.Listener) Part {
+			return HTTP("server", l, handler, quiet, func(s *http.Server) {
 				if s.WriteTimeout <= 0 || s.IdleTimeout <= 0 || s.MaxHeaderBytes <= 0 {
 					t.Errorf("no bounds: %+v", s)
 				}

@@ -14,18 +14,18 @@ import (
 	"time"
 )
 
-// TestLeavingComesFirst: readiness goes first, and the doors stay open for the delay.
+// TestLeavingComesFirst: readiness goes first, and the servers stay open for the delay.
 func TestLeavingComesFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var d diary
 		leaving := NewLeaving(3 * time.Second)
 		leaving.Announce(func() { d.note("told") })
 		begun := time.Now()
-		door := Part{Name: "door", Run: func(ctx context.Context) error {
+		server := Part{Name: "server", Run: func(ctx context.Context) error {
 			<-ctx.Done()
-			d.note("door closes after " + time.Since(begun).String())
+			d.note("server closes after " + time.Since(begun).String())
 			if !leaving.Begun() {
-				t.Error("the door closes before anybody was told")
+				t.Error("the server closes before anybody was told")
 			}
 			return nil
 		}}
@@ -36,20 +36,20 @@ func TestLeavingComesFirst(t *testing.T) {
 				t.Error("it leaves unasked")
 			}
 		})
-		must(t, Run(ctx, quiet, door, leaving.Part(quiet)))
-		if want := []string{"told", "door closes after 1h0m3s"}; !slices.Equal(d.lines, want) {
+		must(t, Run(ctx, quiet, server, leaving.Part(quiet)))
+		if want := []string{"told", "server closes after 1h0m3s"}; !slices.Equal(d.lines, want) {
 			t.Errorf("got  %q\nwant %q", d.lines, want)
 		}
 	})
 }
 
-// openLeaving is openDoor for one that leaves.
-func openLeaving(t *testing.T, handler http.HandlerFunc) door {
+// openLeaving is openServer for one that leaves.
+func openLeaving(t *testing.T, handler http.HandlerFunc) server {
 	t.Helper()
-	return openDoor(t, func(l net.Listener) Part { return NewLeaving(0).HTTP("door", l, handler, quiet) })
+	return openServer(t, func(l net.Listener) Part { return NewLeaving(0).HTTP("server", l, handler, quiet) })
 }
 
-// TestLeavingLosesNoConnection: what is sent on a connection that is open when the door closes is
+// TestLeavingLosesNoConnection: what is sent on a connection that is open when the server closes is
 // answered, and its client told to go.
 func TestLeavingLosesNoConnection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -72,7 +72,7 @@ func TestLeavingLosesNoConnection(t *testing.T) {
 }
 
 // TestLeavingEnds although a client keeps its connection and says nothing. A stream that does not
-// end holds the stop up for the 5 s of a door, and not twice as long: what comes after it has to
+// end holds the stop up for the 5 s of a server, and not twice as long: what comes after it has to
 // deliver hits before whoever has told it to stop loses patience.
 func TestLeavingEnds(t *testing.T) {
 	for _, stream := range []bool{false, true} {
@@ -144,5 +144,5 @@ func TestLeavingClosesTwice(t *testing.T) {
 		<-listener.accepting
 		stop()
 	}()
-	must(t, NewLeaving(0).HTTP("door", listener, http.NotFoundHandler(), quiet).Run(ctx))
+	must(t, NewLeaving(0).HTTP("server", listener, http.NotFoundHandler(), quiet).Run(ctx))
 }

@@ -34,7 +34,7 @@ type Daemon struct {
 	stdout, stderr Buffer
 }
 
-// Start starts the command and returns once it has printed where its admin door is. It is stopped
+// Start starts the command and returns once it has printed where its admin API is. It is stopped
 // when the test ends.
 func Start(t testing.TB, command Command, args ...string) *Daemon {
 	t.Helper()
@@ -155,7 +155,7 @@ func (d *Daemon) Stdout() string { return d.stdout.String() }
 // Stderr returns what has been logged so far.
 func (d *Daemon) Stderr() string { return d.stderr.String() }
 
-// Admin returns the URL of the admin door.
+// Admin returns the URL of the admin API.
 func (d *Daemon) Admin() string { return d.Find(`admin +(https?://[^/ ]+)/metrics`) }
 
 // Find returns the first group of the pattern in what has been printed.
@@ -168,7 +168,7 @@ func (d *Daemon) Find(pattern string) string {
 	return found[1]
 }
 
-// Get returns the status and body at a path of the admin door; status 0 if there is no answer.
+// Get returns the status and body at a path of the admin API; status 0 if there is no answer.
 func (d *Daemon) Get(path string) (status int, body string) {
 	d.t.Helper()
 	return Do(d.t, http.MethodGet, d.Admin()+path, "")

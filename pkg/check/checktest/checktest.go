@@ -91,7 +91,7 @@ func Script(decisions ...check.Decision) *Checker {
 	})
 }
 
-// ByAttribute returns a checker that decides by the value of an attribute, which it has doors read. A request with another value, or
+// ByAttribute returns a checker that decides by the value of an attribute, which it has adapters read. A request with another value, or
 // without the attribute, may pass.
 func ByAttribute(name string, decisions map[string]check.Decision) *Checker {
 	decisions = maps.Clone(decisions)
@@ -105,7 +105,7 @@ func ByAttribute(name string, decisions map[string]check.Decision) *Checker {
 	}).For(name)
 }
 
-// For makes these attributes the key of the checker's one rule, so that doors read them from requests, and returns the checker. At
+// For makes these attributes the key of the checker's one rule, so that adapters read them from requests, and returns the checker. At
 // first there are none. It panics if there can be no such rule.
 func (c *Checker) For(attributes ...string) *Checker {
 	set, err := rules.NewSet(rules.Rule{Name: Rule, Key: attributes, OnMissing: rules.Empty, Limit: Limit, Window: window.Shape{Length: time.Hour}})
@@ -115,7 +115,7 @@ func (c *Checker) For(attributes ...string) *Checker {
 	return c.WithRules(set)
 }
 
-// WithRules makes this the set that doors take to be in force, and returns the checker. It may change at any time. What the
+// WithRules makes this the set that adapters take to be in force, and returns the checker. It may change at any time. What the
 // checker decides has nothing to do with it.
 func (c *Checker) WithRules(set *rules.Set) *Checker {
 	c.mu.Lock()
@@ -139,7 +139,7 @@ func (c *Checker) Asked() []Asked {
 	return slices.Clone(c.asked)
 }
 
-// Rules is the set that doors take to be in force.
+// Rules is the set that adapters take to be in force.
 func (c *Checker) Rules() *rules.Set {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -127,7 +127,7 @@ func TestCancelledContextsAreDenied(t *testing.T) {
 func TestRulesMayChange(t *testing.T) {
 	c := checktest.Allow()
 	if got := c.Rules().Attributes(); len(got) != 0 {
-		t.Errorf("at first doors read %q", got)
+		t.Errorf("at first adapters read %q", got)
 	}
 	if got := c.For("user", "ip").Rules().Attributes(); !slices.Equal(got, []string{"ip", "user"}) {
 		t.Errorf("then %q", got)
