@@ -82,6 +82,19 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
+func (o Options) validate() error {
+	switch {
+	case o.NATS == "":
+		return errors.New("offpath: no URL of NATS")
+	case o.Name != "" && !events.Owns(o.Name, o.Checker.Epoch):
+		return fmt.Errorf("offpath: epoch %x does not belong to name %q", o.Checker.Epoch, o.Name)
+	}
+	probe := o.Checker
+	probe.Rules = new(rules.Set)
+	_, err := check.New(probe) // it starts nothing
+	return err
+}
+
 const (
 	// rulesWait bounds how long Checker waits for the bucket's rules when the cache has some.
 	rulesWait = 2 * time.Second
@@ -111,13 +124,13 @@ type Member struct {
 	drained      error
 }
 
-// Join joins a fleet. It does not wait for NATS, nor for rules from a bucket: see
-// [Member.Checker]. The error is that of options that make no sense, or of a file of rules that
+// Join joins a fleet. It does not need NATS to be up, and tries each of its servers once, for 2 s
+// at most; nor does it wait for rules from a bucket: see [Member.Checker]. The error is that of options that make no sense, or of a file of rules that
 // cannot be read or is not good.
 func Join(o Options) (*Member, error) {
 	o = o.withDefaults()
-	if o.NATS == "" {
-		return nil, errors.New("offpath: no URL of NATS")
+	if err := o.validate(); err != nil {
+		return nil, err
 	}
 	m := &Member{
 		denied: topkeys.New(time.Now),
@@ -178,12 +191,12 @@ func (m *Member) start(source ruleSource, a *announcer) {
 // awaitStart notes when the checker may decide: there are rules, none newer than those of the cache
 // come soon, and the blocks are there, if they come soon.
 func (m *Member) awaitStart(ctx context.Context, source ruleSource) {
-	rulesLate, blocksLate := time.After(rulesWait), time.After(blocksWait)
 	select {
 	case <-m.rules.made:
 	case <-ctx.Done():
 		return
 	}
+	rulesLate, blocksLate := time.After(rulesWait), time.After(blocksWait)
 	await(ctx, source.heard(), rulesLate)
 	await(ctx, m.blocks.known, blocksLate)
 	if ctx.Err() == nil {
@@ -205,7 +218,9 @@ func (m *Member) report(ctx context.Context) {
 	select {
 	case <-ctx.Done():
 	case <-m.rules.made:
-		m.failed = m.rules.checker.Load().Run(ctx)
+	}
+	if c := m.rules.checker.Load(); c != nil { // even if ctx is done: Run delivers what is pending
+		m.failed = c.Run(ctx)
 	}
 }
 
@@ -223,6 +238,9 @@ func (m *Member) Checker(ctx context.Context) (*check.Checker, error) {
 	case <-m.ready:
 		return m.rules.checker.Load(), nil
 	case <-m.reported:
+		if c := m.rules.checker.Load(); c != nil {
+			return c, nil
+		}
 		return nil, errors.New("offpath: closed before there were rules")
 	case <-ctx.Done():
 		return nil, fmt.Errorf("offpath: no checker; rules: %v: %w", m.rules.now(), ctx.Err())

@@ -6,9 +6,13 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
+	"strings"
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/nats-io/nats.go"
 
 	"github.com/offpath-io/offpath"
 	"github.com/offpath-io/offpath/internal/blocks"
@@ -301,10 +305,46 @@ func TestBadOptions(t *testing.T) {
 		"bad checker's bounds": {
 			NATS: "nats://127.0.0.1:1", Rules: good, Checker: check.Options{FlushEvery: -1},
 		},
+		"the same with a bucket": {
+			NATS: "nats://127.0.0.1:1", Checker: check.Options{FlushEvery: -1},
+		},
+		"another name's epoch": {
+			NATS: "nats://127.0.0.1:1", Name: "a", Checker: check.Options{Epoch: 7},
+		},
+		"a URL with a password and a bad port": {NATS: "nats://bob:hunter2@host:notaport"},
 	} {
-		if member, err := offpath.Join(o); err == nil {
+		member, err := offpath.Join(o)
+		if err == nil {
 			_ = member.Close()
 			t.Errorf("%s: no error", why)
+		} else if strings.Contains(err.Error(), "hunter2") {
+			t.Errorf("%s: the error has the password: %v", why, err)
 		}
 	}
+}
+
+// TestAClosedMember leaves nothing behind, whatever the service's own options of NATS handle, and
+// its checker goes on deciding.
+func TestAClosedMember(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "rules.yaml")
+	must(t, os.WriteFile(file, daily(7), 0o600))
+	before := runtime.NumGoroutine()
+	for range 10 {
+		member, err := offpath.Join(offpath.Options{
+			NATS: "nats://127.0.0.1:1", Rules: file, Checker: check.Options{DrainTimeout: time.Millisecond},
+			NATSOptions: []nats.Option{
+				nats.ClosedHandler(func(*nats.Conn) {}), nats.NoCallbacksAfterClientClose(),
+			},
+		})
+		must(t, err)
+		must(t, member.Close())
+		checker, err := member.Checker(t.Context())
+		must(t, err)
+		if !checker.Check(kristie, 1).Allowed {
+			t.Error("it denies")
+		}
+	}
+	daemontest.Eventually(t, "all goroutines have ended", func() bool {
+		return runtime.NumGoroutine() <= before
+	})
 }

@@ -28,10 +28,8 @@ const closeTimeout = time.Second
 func Open(url, name string, log *slog.Logger, options ...nats.Option) (*nats.Conn, error) {
 	log = log.With("nats", redact.URLs(url))
 	s := &state{log: log}
-	closed := make(chan struct{})
 	conn, err := natsbus.Connect(url, name, append([]nats.Option{
 		nats.IgnoreAuthErrorAbort(),
-		nats.ClosedHandler(func(*nats.Conn) { close(closed) }),
 		nats.ConnectHandler(func(*nats.Conn) { s.connected() }),
 		nats.ReconnectHandler(func(*nats.Conn) { s.connected() }),
 		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) { s.away(err) }),
@@ -47,21 +45,17 @@ func Open(url, name string, log *slog.Logger, options ...nats.Option) (*nats.Con
 	if err != nil {
 		return nil, err
 	}
-	go s.watch(conn, closed)
+	go s.watch(conn)
 	return conn, nil
 }
 
 // watch logs refusals by either side during the handshake, for which the library calls no handler.
 // It ends with the connection.
-func (s *state) watch(conn *nats.Conn, closed <-chan struct{}) {
-	changes := conn.StatusChanged(nats.RECONNECTING)
+func (s *state) watch(conn *nats.Conn) {
+	changes := conn.StatusChanged(nats.RECONNECTING, nats.CLOSED)
 	defer conn.RemoveStatusListener(changes)
-	for {
-		select {
-		case <-closed:
-			return
-		case <-changes:
-		}
+	for !conn.IsClosed() {
+		<-changes
 		if err := conn.LastError(); err != nil && refuses(err) {
 			s.away(err)
 		}

@@ -71,10 +71,9 @@ func TestWatchEnds(t *testing.T) {
 	n := &state{log: slog.New(slog.DiscardHandler)}
 	conn, err := Open(nats.URL(), "test", slog.New(slog.DiscardHandler))
 	must(t, err)
-	closed, ended := make(chan struct{}), make(chan struct{})
-	go func() { defer close(ended); n.watch(conn, closed) }()
+	ended := make(chan struct{})
+	go func() { defer close(ended); n.watch(conn) }()
 	Close(conn)
-	close(closed)
 	select {
 	case <-ended:
 	case <-time.After(daemontest.Patience):

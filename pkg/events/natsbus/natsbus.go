@@ -27,6 +27,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net/url"
 	"regexp"
 	"slices"
 	"strconv"
@@ -44,11 +45,12 @@ const queueGroup = "aggregators"
 
 var token = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
 
-// Connect returns a connection for a carrier: it tries forever, in the background, also when the
-// server is not there yet, and buffers nothing meanwhile (a buffer would deliver old reports in a
-// burst, after their repeats). The error is for a malformed URL or option only. Further options,
-// such as credentials and handlers, come last and win.
-func Connect(url, name string, options ...nats.Option) (*nats.Conn, error) {
+// Connect returns a connection for a carrier to one of some servers, whose URLs have commas between.
+// It tries for ever, in the background, even if no server is there yet, and buffers nothing
+// meanwhile (a buffer would deliver old reports in a burst, after their repeats). The error is for
+// a malformed URL, which it does not quote, or for an option. Further options, such as credentials
+// and handlers, come last and win.
+func Connect(servers, name string, options ...nats.Option) (*nats.Conn, error) {
 	all := append([]nats.Option{
 		nats.Name(name),
 		nats.RetryOnFailedConnect(true),
@@ -61,7 +63,10 @@ func Connect(url, name string, options ...nats.Option) (*nats.Conn, error) {
 		nats.PingInterval(5 * time.Second),
 		nats.MaxPingsOutstanding(2),
 	}, options...)
-	conn, err := nats.Connect(url, all...)
+	conn, err := nats.Connect(servers, all...)
+	if _, malformed := errors.AsType[*url.Error](err); malformed { // which quotes any password
+		return nil, errors.New("connect to NATS: malformed URL")
+	}
 	if err != nil {
 		return nil, fmt.Errorf("connect to NATS: %w", err)
 	}
