@@ -70,7 +70,7 @@ func addLoad(s *pflag.FlagSet, o *httpload.Options) {
 		"`NAME` of the rule to ask; without it, all rules, for the attribute user")
 	flags.Add(s, &o.Timeout, "timeout", "give a request up after this `DURATION`",
 		flags.Duration(time.Millisecond, time.Hour))
-	s.Uint64Var(&o.Seed, "seed", o.Seed, "`N` decides the order of the keys")
+	flags.Add(s, &o.Seed, "seed", "`N` decides the order of the keys", flags.Uint64)
 }
 
 func runHTTP(cmd *cobra.Command, file string, o httpload.Options) error {

@@ -92,7 +92,7 @@ func (c *settings) addFleet(cmd *cobra.Command) {
 		s.BoolVar(&c.timerOnly, "timer-only", false, "forbid flushes before the interval is over")
 	})
 	flags.Topic(cmd, "Network and chance", func(s *pflag.FlagSet) {
-		s.Uint64Var(&c.seed, "seed", c.seed, "`N` decides everything that is left to chance")
+		flags.Add(s, &c.seed, "seed", "`N` decides everything that is left to chance", flags.Uint64)
 		flags.Add(s, &c.delay, "delay", "extra `DURATION` of each message, each way",
 			flags.Duration(0, time.Second))
 		flags.Add(s, &c.jitter, "jitter", "at most this `DURATION` on top of it, by chance",

@@ -88,8 +88,7 @@ func (f *rulesFlags) takeFile(cmd *cobra.Command) *cobra.Command {
 // takeRevision has a command read a revision.
 func (f *rulesFlags) takeRevision(cmd *cobra.Command) *cobra.Command {
 	flags.Topic(cmd, "Rules", func(s *pflag.FlagSet) {
-		s.Uint64Var(&f.revision, "revision", 0,
-			"number `N` of an older revision; without it, the newest")
+		flags.Add(s, &f.revision, "revision", "number `N` of an older revision; without it, the newest", flags.Uint64)
 	})
 	return cmd
 }
@@ -97,8 +96,8 @@ func (f *rulesFlags) takeRevision(cmd *cobra.Command) *cobra.Command {
 // takeWrite has a command write into the bucket.
 func (f *rulesFlags) takeWrite(cmd *cobra.Command) *cobra.Command {
 	flags.Topic(cmd, "Rules", func(s *pflag.FlagSet) {
-		s.Uint64Var(&f.revision, "revision", 0, "write only if revision `N` is the newest, 0 for "+
-			"none; without it, the one that is there when the command starts")
+		flags.Add(s, &f.revision, "revision", "write only if revision `N` is the newest, 0 for "+
+			"none; without it, the one that is there when the command starts", flags.Uint64)
 		s.BoolVar(&f.dryRun, "dry-run", false, "print what would change, and change nothing")
 	})
 	flags.Topic(cmd, "Signatures", func(s *pflag.FlagSet) { f.keys.AddSigning(s, signing.Rules) })

@@ -65,3 +65,12 @@ func between[T cmp.Ordered](
 		return v, nil
 	}
 }
+
+// Uint64 takes whole numbers from 0 in decimal: pflag would read 010 as eight.
+func Uint64(text string) (uint64, error) {
+	n, err := strconv.ParseUint(text, 10, 64)
+	if err != nil {
+		return 0, fmt.Errorf("%q: want a whole number from 0", text)
+	}
+	return n, nil
+}

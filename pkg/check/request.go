@@ -1,6 +1,7 @@
 package check
 
 import (
+	"errors"
 	"time"
 
 	"github.com/offpath-io/offpath/pkg/identity"
@@ -79,12 +80,18 @@ type Result struct {
 	Receipt string
 	// Explanations are those of Explain and Standing.
 	Explanations []Explanation
-	// Err says why an Inline limit was not applied: [ErrInlineLimits], or what is wrong with it.
-	// Nothing was decided or charged then. Without an Inline limit it is nil.
+	// Err says why an Inline limit was not applied: [ErrInlineLimits], or what is wrong with it; or
+	// that a Key came without a limiter, or with one of another checker. Nothing was decided or
+	// charged then. A request by Attributes has no error.
 	Err error
 
 	reservation *reservation
 }
+
+var (
+	errNoLimiter      = errors.New("check: a request with a key needs a limiter or an inline limit")
+	errForeignLimiter = errors.New("check: the limiter belongs to another checker")
+)
 
 // Do decides one request in one of several modes. It does no I/O and does not wait. It costs a
 // little more than [Checker.Check] and [Limiter.Check].
@@ -95,7 +102,7 @@ func (c *Checker) Do(r Request) (res Result) {
 	}
 	cost, now := max(r.Cost, 1), by.now(c)
 	switch {
-	case r.Mode == Peek || r.Mode >= Explain && by.limiter != nil:
+	case r.Mode == Peek || r.Mode > Standing || r.Mode >= Explain && by.limiter != nil:
 		res.Decision = c.peek(by, now+int64(r.Ahead), r.Attributes, r.Key, cost)
 	case r.Mode == Explain:
 		res.Decision, res.Explanations = c.explain(by, now+int64(r.Ahead), r.Attributes, cost)
@@ -123,8 +130,12 @@ func (c *Checker) deciderOf(r *Request) (by decider, err error) {
 	switch {
 	case r.Inline != nil:
 		by.limiter, by.limits, err = c.inline.limiter(c, r.Inline)
+	case r.Limiter != nil && r.Limiter.checker != c:
+		err = errForeignLimiter
 	case r.Limiter != nil:
 		by.limiter, by.limits = r.Limiter, r.Limiter.limits.Load()
+	case r.Key != "":
+		err = errNoLimiter
 	default:
 		by.program = c.ruleset.Load()
 		return by, nil

@@ -134,6 +134,7 @@ func (c *Checker) waitForTurn(ctx context.Context, r *Request) (Result, error) {
 	if l, key, ok := c.inLine(attrs); ok {
 		return l.waitForTurn(ctx, &Request{Limiter: l, Key: key, Cost: cost, Mode: Reserve, Receipt: r.Receipt})
 	}
+	r.Mode = Charge // each attempt decides for now: a turn of several rules is none to wait for
 	w := c.newCaller()
 	defer w.leave()
 	for {

@@ -287,3 +287,45 @@ func TestWhatNeverFitsIsDenied(t *testing.T) {
 		wantOutcome(t, waits, "passes", "in line")
 	}, r)
 }
+
+// TestWaitByTwoRules: a caller whom several rules limit passes when its turn has come, not before.
+func TestWaitByTwoRules(t *testing.T) {
+	for _, algorithm := range []string{"token_bucket, burst: 1", "leaky_bucket, burst: 5"} {
+		synctest.Test(t, func(t *testing.T) {
+			c := ofYAML(t, Options{}, "rules: [{name: a, key: [user], limit: 10/second, algorithm: "+algorithm+
+				", on_limit: queue, max_wait: 5s}, {name: b, key: [user], limit: 1000/second}]")
+			r := run(t, c)
+			begun := time.Now()
+			for i := range 5 {
+				res, err := c.Wait(t.Context(), Request{Attributes: user("k"), Mode: Reserve})
+				if err != nil || !res.Allowed || res.Delay > 0 {
+					t.Errorf("%s, caller %d: %+v, %v", algorithm, i, res, err)
+				}
+			}
+			if took := time.Since(begun); took < 400*time.Millisecond {
+				t.Errorf("%s: 5 callers at 10/s passed within %v", algorithm, took)
+			}
+			r.end(nil)
+		})
+	}
+}
+
+// TestSenselessRequests charge nothing.
+func TestSenselessRequests(t *testing.T) {
+	const text = "rules: [{name: a, key: [user], limit: 10/hour}]"
+	c, other := ofYAML(t, Options{}, text), ofYAML(t, Options{}, text)
+	l := limiter(t, c, "a")
+	for _, mode := range []Mode{Standing + 1, 99} {
+		c.Do(Request{Attributes: user("k"), Mode: mode})
+		c.Do(Request{Limiter: l, Key: "k", Mode: mode})
+	}
+	if res := c.Do(Request{Key: "k"}); res.Err == nil || res.Allowed {
+		t.Errorf("without a limiter: %+v", res)
+	}
+	if res := other.Do(Request{Limiter: l, Key: "k"}); res.Err == nil || res.Allowed {
+		t.Errorf("with the limiter of another checker: %+v", res)
+	}
+	if d := c.Do(Request{Limiter: l, Key: "k", Mode: Peek}); d.Remaining != 10 {
+		t.Errorf("%d remain of 10", d.Remaining)
+	}
+}

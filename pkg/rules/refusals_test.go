@@ -92,8 +92,8 @@ func TestRefusals(t *testing.T) {
 		{"a second byte order mark", "\ufeff\ufeff" + one(), "1:1: character U+FEFF is not allowed"},
 		{"not UTF-8", "rules:\n- name: \xff\n", "2:9: byte 0xff is not UTF-8"},
 		{"a directory of NULs", strings.Repeat("\x00", 100), "1:1: character U+0000"},
-		{"too deep", "rules: " + strings.Repeat("[", 100_000), "1:10008: not YAML: exceeded max depth of 10000"},
-		{"deep, but not too deep", "rules: " + strings.Repeat("[", 9_000) + strings.Repeat("]", 9_000), "1:9: rule: want a mapping, got a list"},
+		{"too deep", "rules: " + strings.Repeat("[", 100_000), "1:264: not YAML: exceeded max depth of 256"},
+		{"deep, but not too deep", "rules: " + strings.Repeat("[", 250) + strings.Repeat("]", 250), "1:9: rule: want a mapping, got a list"},
 		{"too long", one() + strings.Repeat("#", MaxSize), "is longer than 1048576 bytes"},
 	} {
 		refuses(t, tt.why, tt.yaml, tt.want)

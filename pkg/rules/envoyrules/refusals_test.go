@@ -131,3 +131,29 @@ func TestAnchors(t *testing.T) {
 		t.Errorf("differ by %v", changes)
 	}
 }
+
+// Names that are aliases, collections with a scalar's tag, and nesting without end are refused, soon.
+func TestHostileFiles(t *testing.T) {
+	const aliased = "domain: &key descriptors\ndescriptors:\n- key: a\n  *key :\n  - key: b\n"
+	var chain strings.Builder
+	chain.WriteString("domain: d\ndescriptors:\n- key: z\n  metadata:\n  - &a0 {key: k0, rate_limit: {unit: day, requests_per_unit: 1}}\n")
+	for i := 1; i < 15_000; i++ {
+		fmt.Fprintf(&chain, "  - &a%d {key: k%d, descriptors: [*a%d]}\n", i, i, i-1)
+	}
+	chain.WriteString("- *a14999\n")
+	deep := "domain: d\ndescriptors: " + strings.Repeat("[{key: a, descriptors: ", 4000) + "[" +
+		strings.Repeat("{key: x, foo: 1},", 20_000) + "]" + strings.Repeat("}]", 4000)
+	for _, tt := range []struct{ why, text, want string }{
+		{"an alias for a name, and a bad limit", aliased + "    rate_limit: foo\n", "rate_limit"},
+		{"an alias for a name, and an unknown field", aliased + "    foo: foo\n", "foo"},
+		{"a mapping that says it is a number", with("key: a\nrate_limit: !!int {unit: day, requests_per_unit: 1}"), `the tag "!!int" is not supported here`},
+		{"a list that says it is null", "domain: d\ndescriptors: !!null\n- key: a\n", "not supported here"},
+		{"a long chain of aliases", chain.String(), "within each other"},
+		{"deep, with many mistakes", deep, "max depth"},
+	} {
+		_, err := Read([]byte(tt.text))
+		if err == nil || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%s: %v, want %q", tt.why, err, tt.want)
+		}
+	}
+}

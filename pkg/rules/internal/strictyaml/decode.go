@@ -82,6 +82,8 @@ func (d *Document) check(at *yaml.Node, name string) {
 		d.at(at, "<< is a merge key here: write it in quotes")
 	case tagNames[at.Tag] == "" && !(d.format.Loose && at.Kind == yaml.ScalarNode):
 		d.at(at, "the tag %.40q is not supported", at.Tag)
+	case at.Kind == yaml.MappingNode && at.Tag != "!!map", at.Kind == yaml.SequenceNode && at.Tag != "!!seq":
+		d.at(at, "the tag %.40q is not supported here", at.Tag)
 	case at.Kind == yaml.MappingNode:
 		d.checkMapping(at)
 	case at.Kind == yaml.SequenceNode:
@@ -190,8 +192,11 @@ func fieldsAt(t reflect.Type, path []any) (names []string) {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
 	}
-	if t.Kind() == reflect.Slice {
+	switch {
+	case t.Kind() == reflect.Slice && len(path) > 0:
 		return fieldsAt(t.Elem(), path[1:])
+	case t.Kind() != reflect.Struct:
+		return nil
 	}
 	for i := range t.NumField() {
 		name, _, _ := strings.Cut(t.Field(i).Tag.Get("yaml"), ",")

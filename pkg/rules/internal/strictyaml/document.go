@@ -13,10 +13,15 @@ import (
 	"unicode/utf8"
 
 	"go.yaml.in/yaml/v4"
+	"go.yaml.in/yaml/v4/plugin/loaderlimits"
 )
 
 // MaxSize is the most bytes of a document.
 const MaxSize = 1 << 20
+
+// maxDepth bounds how many lists and mappings may be within each other: a path to a place costs as
+// much. A rule has at most 64 attributes, each of which takes two in a file of envoyproxy/ratelimit.
+const maxDepth = 256
 
 // MaxMistakes bounds how many mistakes of a document are reported.
 const MaxMistakes = 100
@@ -72,7 +77,8 @@ func parse(text []byte) (docs []*yaml.Node, err error) {
 			err = fmt.Errorf("cannot be parsed: %v", p)
 		}
 	}()
-	loader, err := yaml.NewLoader(bytes.NewReader(text))
+	loader, err := yaml.NewLoader(bytes.NewReader(text),
+		yaml.WithPlugin(loaderlimits.New(loaderlimits.DepthValue(maxDepth))))
 	if err != nil {
 		return nil, err
 	}

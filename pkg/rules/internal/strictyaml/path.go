@@ -3,6 +3,7 @@ package strictyaml
 import (
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 
 	"go.yaml.in/yaml/v4"
@@ -21,19 +22,26 @@ func field(step any) any {
 
 // pathTo is the path to the node at a place; to a name it is that to its mapping.
 func pathTo(at *yaml.Node, line, column int) (path []any, ok bool) {
+	path, ok = stepsTo(at, line, column)
+	slices.Reverse(path)
+	return path, ok
+}
+
+// stepsTo is that path, the last step first.
+func stepsTo(at *yaml.Node, line, column int) (path []any, ok bool) {
 	if at.Line == line && at.Column == column {
 		return nil, true
 	}
 	for i, next := range at.Content {
 		var step any = i
 		if at.Kind == yaml.MappingNode {
-			step = at.Content[i&^1].Value
+			step = nameOf(at.Content[i&^1])
 		}
-		if path, ok := pathTo(next, line, column); ok {
+		if path, ok := stepsTo(next, line, column); ok {
 			if at.Kind == yaml.MappingNode && i%2 == 0 {
 				return nil, true
 			}
-			return append([]any{step}, path...), true
+			return append(path, step), true
 		}
 	}
 	return nil, false
@@ -73,9 +81,19 @@ func label(field string) string {
 
 func nodeAt(at *yaml.Node, path []any) *yaml.Node {
 	for _, step := range path {
-		at = child(at, step, false)
+		if at = child(at, step, false); at == nil {
+			return &yaml.Node{}
+		}
 	}
 	return at
+}
+
+// nameOf is the name of a field, which may be an alias.
+func nameOf(key *yaml.Node) string {
+	if key.Kind == yaml.AliasNode {
+		key = key.Alias
+	}
+	return key.Value
 }
 
 // child is what a step of a path leads to, or nil. A Key that is the last step leads to the name.
@@ -91,7 +109,7 @@ func child(at *yaml.Node, step any, last bool) *yaml.Node {
 	}
 	_, key := step.(Key)
 	for i := 0; at.Kind == yaml.MappingNode && i+1 < len(at.Content); i += 2 {
-		if name := at.Content[i]; name.Value == field(step) {
+		if name := at.Content[i]; nameOf(name) == field(step) {
 			if key && last {
 				return name
 			}
