@@ -49,7 +49,7 @@ type process struct {
 
 // firstWait is how long a start waits for rules before it says that there are none yet. They are
 // waited for ever after.
-const firstWait = 2 * time.Second
+const firstWait = 3 * time.Second
 
 // serve runs the daemon until ctx is done. It listens before anything else, so that a port in use
 // is an error before there is anything to clean up.

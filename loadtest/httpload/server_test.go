@@ -145,8 +145,6 @@ func TestDoor(t *testing.T) {
 
 // Without a checker there is no load, but advice.
 func TestNoChecker(t *testing.T) {
-	closed := httptest.NewServer(http.NotFoundHandler())
-	closed.Close()
 	answer := func(status int, text string) string {
 		url, _ := serve(t, func(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("Location", "/v2/check")
@@ -160,7 +158,7 @@ func TestNoChecker(t *testing.T) {
 		io.WriteString(w, "half")
 	})
 	for _, test := range []struct{ url, want string }{
-		{closed.URL, "connection refused"},
+		{"http://127.0.0.1:1", "connection refused"}, // a port that no other server gets
 		{answer(404, "404 page not found\n"), `answered 404 Not Found: "404 page not found"`},
 		{answer(400, `{"error":"there is no such rule"}`), "there is no such rule"},
 		{answer(301, ""), "answered 301"},
