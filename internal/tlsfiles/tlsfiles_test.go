@@ -137,7 +137,9 @@ func TestRotation(t *testing.T) {
 
 	const secret = "CANARY-in-a-broken-file"
 	write(t, f.Cert, secret)
-	w.await("nonsense is refused", func() bool { return state().Trouble != nil })
+	w.await("nonsense is refused, and the log names the file", func() bool {
+		return state().Trouble != nil && strings.Contains(w.log.String(), f.Cert)
+	})
 	for _, what := range []string{state().Trouble.Error(), w.log.String()} {
 		if strings.Contains(what, secret) || !strings.Contains(what, f.Cert) {
 			t.Errorf("it tells what is in the file, or not which: %s", what)
