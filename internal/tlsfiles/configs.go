@@ -8,12 +8,14 @@ import (
 	"time"
 )
 
-// Paths of the files of one side of TLS. Each may be empty, but a certificate needs its key, and a key its certificate.
+// Paths of the files of one side of TLS. Each may be empty, but a certificate needs its key, and a
+// key its certificate.
 type Paths struct {
-	// Authorities is who is trusted to say who the other side is. Empty: for a client, the system's; for a server, nobody, and it
-	// asks its clients for no certificate.
+	// Authorities is who is trusted to say who the other side is. Empty: for a client, the
+	// system's; for a server, nobody, and it asks its clients for no certificate.
 	Authorities string
-	// Cert is this side's own certificate, with those between it and its authority, and Key its key.
+	// Cert is this side's own certificate, with those between it and its authority, and Key its
+	// key.
 	Cert, Key string
 }
 
@@ -25,8 +27,8 @@ var (
 // none reports whether there is no file.
 func (p Paths) none() bool { return p == Paths{} }
 
-// Client adds the files of a client. What it returns gives the configuration for the next connection, which is not to be
-// changed; nil if there are no files.
+// Client adds the files of a client. What it returns gives the configuration for the next
+// connection, which is not to be changed; nil if there are no files.
 func (f *Files) Client(name string, p Paths) (current func() *tls.Config, err error) {
 	if p.none() {
 		return func() *tls.Config { return nil }, nil
@@ -34,9 +36,10 @@ func (f *Files) Client(name string, p Paths) (current func() *tls.Config, err er
 	return addPaths(f, name, p, func(c *tls.Config, m contents) { c.RootCAs = m.pool })
 }
 
-// Server adds the files of a server, which speaks these protocols ("h2"), the first one best. With authorities, only clients with a
-// certificate of one of them get in. Its configuration goes by the newest good files at each handshake: connections that are there go on,
-// but see [ServerTLS.Listener].
+// Server adds the files of a server, which speaks these protocols ("h2"), the first one best. With
+// authorities, only clients with a certificate of one of them get in. Its configuration goes by the
+// newest good files at each handshake: connections that are there go on, but see
+// [ServerTLS.Listener].
 func (f *Files) Server(name string, p Paths, protocols ...string) (*ServerTLS, error) {
 	if p.Cert == "" {
 		return nil, errNoServer
@@ -118,8 +121,8 @@ func (f *Files) Secret(name, path string) (current func() string, err error) {
 	})
 }
 
-// Text adds a secret file that check takes, which returns when that expires, zero if it does not. What Text returns gives its content. The errors of
-// check should not quote that.
+// Text adds a secret file that check takes, which returns when that expires, zero if it does not.
+// What Text returns gives its content. The errors of check should not quote that.
 func (f *Files) Text(name, path string, check func(content []byte) (expires time.Time, err error)) (current func() []byte, err error) {
 	return add(f, name, []string{path}, path, func(data [][]byte) ([]byte, time.Time, error) {
 		expires, err := check(data[0])

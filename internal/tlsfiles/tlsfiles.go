@@ -1,7 +1,8 @@
-// Package tlsfiles keeps what daemons read from files to prove who they are, and to know whom they talk to: certificates, keys,
-// authorities, passwords. When the files change they are read again, and what comes next goes by the new ones: the next
-// handshake of a server, the next connection to a server. What the new ones make no sense of is refused, said and counted; the old
-// ones stay in force.
+// Package tlsfiles keeps what daemons read from files to prove who they are, and to know whom they
+// talk to: certificates, keys, authorities, passwords. When the files change they are read again,
+// and what comes next goes by the new ones: the next handshake of a server, the next connection to
+// a server. What the new ones make no sense of is refused, said and counted; the old ones stay in
+// force.
 //
 // Nothing of what the files hold is ever in an error, a log or a [State]: only names and dates are.
 package tlsfiles
@@ -20,7 +21,8 @@ import (
 	"github.com/offpath-io/offpath/internal/filewatch"
 )
 
-// Files are those of one daemon. They are added by one goroutine, before Run; everything else may be called by any.
+// Files are those of one daemon. They are added by one goroutine, before Run; everything else may
+// be called by any.
 type Files struct {
 	log     *slog.Logger
 	options filewatch.Options
@@ -30,7 +32,8 @@ type Files struct {
 // maxSize is the most bytes that a file may have: more than all of the world's authorities take.
 const maxSize = 1 << 20
 
-// New returns none yet. The log says what is loaded again, what is refused, and what is about to expire or has.
+// New returns none yet. The log says what is loaded again, what is refused, and what is about to
+// expire or has.
 func New(log *slog.Logger) *Files {
 	return &Files{log: log, options: filewatch.Options{MaxSize: maxSize}}
 }
@@ -40,8 +43,8 @@ type group struct {
 	name  string
 	paths []string
 	first []filewatch.File
-	// take puts what the files hold in force, or says why not. It returns when the first certificate, or credentials, among them expire, zero
-	// if none does.
+	// take puts what the files hold in force, or says why not. It returns when the first
+	// certificate, or credentials, among them expire, zero if none does.
 	take func(files []filewatch.File) (expires time.Time, err error)
 	// taken is called when new files are in force; it may be nil.
 	taken func()
@@ -58,11 +61,13 @@ type group struct {
 type State struct {
 	// Name is the group's, such as "nats" or "nats-password".
 	Name string
-	// Loads is how often what the files held has been put in force, and Refusals how often it has been refused.
+	// Loads is how often what the files held has been put in force, and Refusals how often it has
+	// been refused.
 	Loads, Refusals int64
 	// Trouble is why the newest files are not in force, nil if they are.
 	Trouble error
-	// Expires is when the first certificate, or credentials, in force expire, zero if there is nothing that does.
+	// Expires is when the first certificate, or credentials, in force expire, zero if there is
+	// nothing that does.
 	Expires time.Time
 }
 
@@ -77,8 +82,9 @@ func (f *Files) States() []State {
 	return states
 }
 
-// add reads a group's files, of which one may be secret, and puts them in force. Parse makes of their contents, in the order of the paths, what they are for. What
-// is returned gives that of the newest good files.
+// add reads a group's files, of which one may be secret, and puts them in force. Parse makes of
+// their contents, in the order of the paths, what they are for. What is returned gives that of the
+// newest good files.
 func add[T any](f *Files, name string, paths []string, secret string, parse func(contents [][]byte) (T, time.Time, error)) (current func() T, err error) {
 	var inForce atomic.Pointer[T]
 	g := &group{name: name, paths: paths, secret: secret, state: State{Name: name}}
@@ -114,7 +120,8 @@ func add[T any](f *Files, name string, paths []string, secret string, parse func
 	return func() T { return *inForce.Load() }, nil
 }
 
-// checkExpired refuses what has expired in favour of what has not. A daemon that starts has no choice; it says so.
+// checkExpired refuses what has expired in favour of what has not. A daemon that starts has no
+// choice; it says so.
 func (g *group) checkExpired(expires time.Time) error {
 	g.mu.Lock()
 	before := g.state.Expires
@@ -143,7 +150,8 @@ func (f *Files) sayExpiry(s State, now time.Time) {
 	}
 }
 
-// sayOpen warns of a secret that is none: certificates are for everybody, keys and passwords are not.
+// sayOpen warns of a secret that is none: certificates are for everybody, keys and passwords are
+// not.
 func (f *Files) sayOpen(g *group) {
 	const others = 0o006
 	if info, err := os.Stat(g.secret); err == nil && info.Mode().IsRegular() && info.Mode().Perm()&others != 0 {

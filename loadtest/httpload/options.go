@@ -31,10 +31,11 @@ const (
 type Options struct {
 	// URL is the checker's API, like http://127.0.0.1:8080/v1/check.
 	URL string `json:"url,omitempty"`
-	// GRPC is the address of Envoy's rate limit service, like 127.0.0.1:8081, spoken to without TLS if TLS is nil.
+	// GRPC is the address of Envoy's rate limit service, like 127.0.0.1:8081, spoken to without TLS
+	// if TLS is nil.
 	GRPC string `json:"grpc,omitempty"`
-	// TLS is how to check the server of a URL with https://, or of GRPC, and what to show it; nil, for a URL: by the system's authorities.
-	// It is not changed.
+	// TLS is how to check the server of a URL with https://, or of GRPC, and what to show it; nil,
+	// for a URL: by the system's authorities. It is not changed.
 	TLS *tls.Config `json:"-"`
 	// Rate is how many requests are due per second, evenly.
 	Rate float64 `json:"rate_per_second"`
@@ -42,18 +43,20 @@ type Options struct {
 	// requests become due before, which are not; default none.
 	Duration time.Duration `json:"duration_ns"`
 	Warmup   time.Duration `json:"warmup_ns"`
-	// Connections is how many requests can be under way at once; default 64, at most 10,000. It should
-	// be well above rate × the time of an answer, or requests wait for each other rather than for the
-	// server.
+	// Connections is how many requests can be under way at once; default 64, at most 10,000. It
+	// should be well above rate × the time of an answer, or requests wait for each other rather
+	// than for the server.
 	Connections int `json:"connections"`
 	// Keys is how many different keys are asked for, by random; default 1, at most 1,000,000.
 	Keys int `json:"keys"`
-	// Rule, if it is not "", is asked by its name, for the keys "user-0", "user-1" and so on. Otherwise all
-	// rules are asked, for Attributes, with KeyMark replaced in their values; default {"user": "user-{key}"}.
+	// Rule, if it is not "", is asked by its name, for the keys "user-0", "user-1" and so on.
+	// Otherwise all rules are asked, for Attributes, with KeyMark replaced in their values; default
+	// {"user": "user-{key}"}.
 	Rule       string            `json:"rule,omitempty"`
 	Attributes map[string]string `json:"attributes,omitempty"`
-	// Domain, default "loadtest", and Descriptor are what GRPC is asked about, with KeyMark replaced in the entries' values;
-	// default user=user-{key}. The requests share so many Channels, which is gRPC's word for a connection; default 1.
+	// Domain, default "loadtest", and Descriptor are what GRPC is asked about, with KeyMark
+	// replaced in the entries' values; default user=user-{key}. The requests share so many
+	// Channels, which is gRPC's word for a connection; default 1.
 	Domain     string  `json:"domain,omitempty"`
 	Descriptor []Entry `json:"descriptor,omitempty"`
 	Channels   int     `json:"channels,omitempty"`

@@ -1,7 +1,8 @@
 // Package result is what a load test found out, as the JSON file holds it and the report shows it.
 //
 // Shares are fractions of all hits of the measured part of a run; the warm-up is in none of the
-// figures but Conservation's. A figure that a run does not have (a simulation has no latency) is null.
+// figures but Conservation's. A figure that a run does not have (a simulation has no latency) is
+// null.
 package result
 
 // Version of the format. Fields are added without a new one; renaming one takes a new one.
@@ -42,8 +43,8 @@ type Run struct {
 	// MeasuredSeconds is how long the measured part was, in the run's own time.
 	MeasuredSeconds float64 `json:"measured_seconds"`
 
-	// Hits of the measured part. PlannedHits were due in it (0 in a simulation, which is never late), and
-	// MissedHits of them asked only after its end: a machine that could not keep up.
+	// Hits of the measured part. PlannedHits were due in it (0 in a simulation, which is never
+	// late), and MissedHits of them asked only after its end: a machine that could not keep up.
 	Hits           int64 `json:"hits"`
 	PlannedHits    int64 `json:"planned_hits,omitempty"`
 	MissedHits     int64 `json:"missed_hits,omitempty"`
@@ -56,19 +57,21 @@ type Run struct {
 	// Estimate is what the fleet's own metrics would say of that; of a simulation only.
 	Estimate Estimate `json:"estimate,omitzero"`
 
-	// DecisionNS is the time of one decision, in nanoseconds, with ClockNS of the clock's own cost in it.
+	// DecisionNS is the time of one decision, in nanoseconds, with ClockNS of the clock's own cost
+	// in it.
 	DecisionNS  Latency  `json:"decision_ns"`
 	ClockNS     *float64 `json:"clock_ns"`
 	OfferedRate float64  `json:"offered_per_second"`
-	// DecisionsPerSecond is how many decisions all cores made when asked as fast as they could, after
-	// the measured part, with the fleet at work behind; PerCore the same divided by the cores.
+	// DecisionsPerSecond is how many decisions all cores made when asked as fast as they could,
+	// after the measured part, with the fleet at work behind; PerCore the same divided by the
+	// cores.
 	DecisionsPerSecond        *float64 `json:"decisions_per_second"`
 	DecisionsPerSecondPerCore *float64 `json:"decisions_per_second_per_core"`
-	// FullSpeedAdmittedShare is how many of those were admitted: a limit is soon used up at that pace, and
-	// the rest are denials.
+	// FullSpeedAdmittedShare is how many of those were admitted: a limit is soon used up at that
+	// pace, and the rest are denials.
 	FullSpeedAdmittedShare *float64 `json:"full_speed_admitted_share"`
-	// ClockOffsetMS is how far the fleet's time, by which hits are counted and judged, was ahead of this
-	// machine's.
+	// ClockOffsetMS is how far the fleet's time, by which hits are counted and judged, was ahead of
+	// this machine's.
 	ClockOffsetMS float64 `json:"clock_offset_ms"`
 	// LateMS is how far behind its plan the load generator itself was.
 	LateMS *Lateness `json:"generator_late_ms"`
@@ -80,8 +83,8 @@ type Run struct {
 	Conservation Conservation `json:"conservation"`
 
 	Timeline Timeline `json:"timeline"`
-	// Sweep is by simulation; empty if there was none. SweepSeconds is the length of its measured part,
-	// less than the run's where that would take long.
+	// Sweep is by simulation; empty if there was none. SweepSeconds is the length of its measured
+	// part, less than the run's where that would take long.
 	Sweep        []SweepStep `json:"flush_sweep"`
 	SweepSeconds float64     `json:"flush_sweep_s,omitempty"`
 }
@@ -128,23 +131,25 @@ type Accuracy struct {
 	OverWorstWindow float64 `json:"over_worst_window"`
 	// OracleOverWorstWindow is the same of the exact limiter: never above 0.
 	OracleOverWorstWindow float64 `json:"oracle_over_worst_window"`
-	// RollingOverWorst is the largest number of admitted hits in any stretch of one window's length ÷
-	// limit − 1. An exact limiter with few buckets exceeds its limit by this count: OracleRollingOverWorst.
+	// RollingOverWorst is the largest number of admitted hits in any stretch of one window's length
+	// ÷ limit − 1. An exact limiter with few buckets exceeds its limit by this count:
+	// OracleRollingOverWorst.
 	RollingOverWorst       float64 `json:"rolling_over_worst"`
 	OracleRollingOverWorst float64 `json:"oracle_rolling_over_worst"`
 	// OverTotal is admitted ÷ what the exact limiter admitted − 1.
 	OverTotal float64 `json:"over_total"`
 	// WrongAllowShare and FalseDenialShare are hits admitted although the rule's own count of all
-	// admitted hits had reached limit + band, and hits denied although count + 1 ≤ limit − band, with
-	// band = max(1 hit, 2 % of the limit). The others are the same with no band.
+	// admitted hits had reached limit + band, and hits denied although count + 1 ≤ limit − band,
+	// with band = max(1 hit, 2 % of the limit). The others are the same with no band.
 	WrongAllowShare       float64 `json:"wrong_allow_share"`
 	FalseDenialShare      float64 `json:"false_denial_share"`
 	WrongAllowShareExact  float64 `json:"wrong_allow_share_band0"`
 	FalseDenialShareExact float64 `json:"false_denial_share_band0"`
 }
 
-// Estimate is what checkers and aggregators reckon by themselves, who see no hit of another before it is reported: the figures of
-// Accuracy of the same names. OverWorstWindow is 0 where no limit was exceeded.
+// Estimate is what checkers and aggregators reckon by themselves, who see no hit of another before
+// it is reported: the figures of Accuracy of the same names. OverWorstWindow is 0 where no limit
+// was exceeded.
 type Estimate struct {
 	OverWorstWindow  float64 `json:"over_worst_window"`
 	WrongAllowShare  float64 `json:"wrong_allow_share"`
@@ -183,8 +188,9 @@ type Lateness struct {
 type Lag struct {
 	P50 *float64 `json:"p50"`
 	P99 *float64 `json:"p99"`
-	// Samples measured, and Never those whose bucket had left the window before any word of the hit.
-	// Truncated says that there was more to listen to than could be kept, so that the end is not in it.
+	// Samples measured, and Never those whose bucket had left the window before any word of the
+	// hit. Truncated says that there was more to listen to than could be kept, so that the end is
+	// not in it.
 	Samples   int64 `json:"samples"`
 	Never     int64 `json:"never"`
 	Truncated bool  `json:"truncated"`

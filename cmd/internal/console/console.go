@@ -1,9 +1,12 @@
-// Package console is what people look at a fleet through: a page, an API that it uses, and the same for commands over NATS.
+// Package console is what people look at a fleet through: a page, an API that it uses, and the same
+// for commands over NATS.
 //
-// Every part of a fleet tells how it is every second (package status). A [Console] listens, and so has the whole fleet in view, whichever
-// aggregator it is in. It keeps a picture of who is there and what was last heard of them (picture.go), and a short past of it to draw
-// (series.go). What only an aggregator can do is done through its worker: to look up a key, and to give its hits back (keys.go). Blocks are
-// written to their bucket, which all checkers watch (operator.go). Who changes anything needs a token, and is written down (audit.go).
+// Every part of a fleet tells how it is every second (package status). A [Console] listens, and so
+// has the whole fleet in view, whichever aggregator it is in. It keeps a picture of who is there
+// and what was last heard of them (picture.go), and a short past of it to draw (series.go). What
+// only an aggregator can do is done through its worker: to look up a key, and to give its hits back
+// (keys.go). Blocks are written to their bucket, which all checkers watch (operator.go). Who
+// changes anything needs a token, and is written down (audit.go).
 //
 // The page is in web; it is embedded, and needs nothing from elsewhere.
 package console
@@ -107,7 +110,8 @@ func New(o Options) (*Console, error) {
 	return c, nil
 }
 
-// rulesRetry is after how long the rules' bucket is looked for again, which fleets with rules in files do not have.
+// rulesRetry is after how long the rules' bucket is looked for again, which fleets with rules in
+// files do not have.
 const rulesRetry = 2 * time.Second
 
 // Run watches the fleet, and answers commands, until ctx is done.
@@ -168,7 +172,8 @@ func (c *Console) takeRules(e natssource.Entry) {
 	c.o.Log.Info("reports are held against the bucket's rules", "revision", e.Revision, "counters", len(list))
 }
 
-// takeBlocks takes the blocks there are: so they can be read, of which the watch says nothing else where there was no trouble before.
+// takeBlocks takes the blocks there are: so they can be read, of which the watch says nothing else
+// where there was no trouble before.
 func (c *Console) takeBlocks(list []blocks.Block) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -206,7 +211,8 @@ const (
 	bucketTimeout = 5 * time.Second
 )
 
-// keepBucket makes the bucket of blocks, so that checkers watch it before there is a first one, and sweeps it.
+// keepBucket makes the bucket of blocks, so that checkers watch it before there is a first one, and
+// sweeps it.
 func (c *Console) keepBucket(ctx context.Context) error {
 	made, said := false, ""
 	for {

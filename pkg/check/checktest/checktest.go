@@ -1,5 +1,5 @@
-// Package checktest is for the tests of those who embed a checker: a [Checker] that allows, denies, or follows a script,
-// and remembers what it was asked.
+// Package checktest is for the tests of those who embed a checker: a [Checker] that allows, denies,
+// or follows a script, and remembers what it was asked.
 //
 //	checker := checktest.Deny(3 * time.Second).For("user")
 //	limit, err := httplimit.New(checker, httplimit.Options{User: userOf})
@@ -26,7 +26,8 @@ import (
 	"github.com/offpath-io/offpath/pkg/window"
 )
 
-// Rule is the name of the rule in the decisions of Allowed and Denied, and in the set that a Checker has by default.
+// Rule is the name of the rule in the decisions of Allowed and Denied, and in the set that a
+// Checker has by default.
 const Rule = "checktest"
 
 // Limit is the limit of these decisions, and that rule's, per hour.
@@ -37,7 +38,8 @@ func Allowed(remaining int64) check.Decision {
 	return check.Decision{Allowed: true, Freshness: check.Fresh, Rule: Rule, Limit: Limit, Remaining: remaining, Reset: time.Hour}
 }
 
-// Denied is a decision to deny a hit, with status 429. It would pass after so long; [check.Never] is never.
+// Denied is a decision to deny a hit, with status 429. It would pass after so long; [check.Never]
+// is never.
 func Denied(retryAfter time.Duration) check.Decision {
 	return check.Decision{Freshness: check.Fresh, Status: http.StatusTooManyRequests, Rule: Rule, Limit: Limit, RetryAfter: retryAfter, Reset: time.Hour}
 }
@@ -64,7 +66,8 @@ type Checker struct {
 	asked []Asked
 }
 
-// By returns a checker that decides by a function. It is called by one goroutine at a time, and must not call the checker.
+// By returns a checker that decides by a function. It is called by one goroutine at a time, and
+// must not call the checker.
 func By(decide func(Asked) check.Decision) *Checker {
 	return (&Checker{decide: decide}).For()
 }
@@ -75,8 +78,8 @@ func Allow() *Checker { return Script(Allowed(Limit - 1)) }
 // Deny returns a checker that denies everything, with this RetryAfter.
 func Deny(retryAfter time.Duration) *Checker { return Script(Denied(retryAfter)) }
 
-// Script returns a checker that gives these decisions in this order, one each time that it is asked for one, and the last one from then
-// on. An empty script lets everything pass.
+// Script returns a checker that gives these decisions in this order, one each time that it is asked
+// for one, and the last one from then on. An empty script lets everything pass.
 func Script(decisions ...check.Decision) *Checker {
 	if len(decisions) == 0 {
 		decisions = []check.Decision{Allowed(Limit - 1)}
@@ -91,8 +94,8 @@ func Script(decisions ...check.Decision) *Checker {
 	})
 }
 
-// ByAttribute returns a checker that decides by the value of an attribute, which it has adapters read. A request with another value, or
-// without the attribute, may pass.
+// ByAttribute returns a checker that decides by the value of an attribute, which it has adapters
+// read. A request with another value, or without the attribute, may pass.
 func ByAttribute(name string, decisions map[string]check.Decision) *Checker {
 	decisions = maps.Clone(decisions)
 	return By(func(a Asked) check.Decision {
@@ -105,8 +108,9 @@ func ByAttribute(name string, decisions map[string]check.Decision) *Checker {
 	}).For(name)
 }
 
-// For makes these attributes the key of the checker's one rule, so that adapters read them from requests, and returns the checker. At
-// first there are none. It panics if there can be no such rule.
+// For makes these attributes the key of the checker's one rule, so that adapters read them from
+// requests, and returns the checker. At first there are none. It panics if there can be no such
+// rule.
 func (c *Checker) For(attributes ...string) *Checker {
 	set, err := rules.NewSet(rules.Rule{Name: Rule, Key: attributes, OnMissing: rules.Empty, Limit: Limit, Window: window.Shape{Length: time.Hour}})
 	if err != nil {
@@ -115,8 +119,8 @@ func (c *Checker) For(attributes ...string) *Checker {
 	return c.WithRules(set)
 }
 
-// WithRules makes this the set that adapters take to be in force, and returns the checker. It may change at any time. What the
-// checker decides has nothing to do with it.
+// WithRules makes this the set that adapters take to be in force, and returns the checker. It may
+// change at any time. What the checker decides has nothing to do with it.
 func (c *Checker) WithRules(set *rules.Set) *Checker {
 	c.mu.Lock()
 	defer c.mu.Unlock()

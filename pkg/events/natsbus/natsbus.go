@@ -15,11 +15,12 @@
 //
 // A report or lease request for the aggregator of an ID has <shard>-<ID> in the place of the shard.
 //
-// A subject names its sender, so a server's accounts can hold each checker to its own. <checker> may be two tokens,
-// <owner>.<epoch> (see [Owned]): then accounts can be written down before anybody knows the epoch, and for several checkers
-// at once, and a worker drops what an owner says in the name of an epoch that is not its own. Nothing is
-// stored on the way and nothing is buffered while the server is away: a message that cannot be sent
-// now is an error, and the sender's own repeats make up for it.
+// A subject names its sender, so a server's accounts can hold each checker to its own. <checker>
+// may be two tokens, <owner>.<epoch> (see [Owned]): then accounts can be written down before
+// anybody knows the epoch, and for several checkers at once, and a worker drops what an owner says
+// in the name of an epoch that is not its own. Nothing is stored on the way and nothing is buffered
+// while the server is away: a message that cannot be sent now is an error, and the sender's own
+// repeats make up for it.
 package natsbus
 
 import (
@@ -45,11 +46,11 @@ const queueGroup = "aggregators"
 
 var token = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
 
-// Connect returns a connection for a carrier to one of some servers, whose URLs have commas between.
-// It tries for ever, in the background, even if no server is there yet, and buffers nothing
-// meanwhile (a buffer would deliver old reports in a burst, after their repeats). The error is for
-// a malformed URL, which it does not quote, or for an option. Further options, such as credentials
-// and handlers, come last and win.
+// Connect returns a connection for a carrier to one of some servers, whose URLs have commas
+// between. It tries for ever, in the background, even if no server is there yet, and buffers
+// nothing meanwhile (a buffer would deliver old reports in a burst, after their repeats). The error
+// is for a malformed URL, which it does not quote, or for an option. Further options, such as
+// credentials and handlers, come last and win.
 func Connect(servers, name string, options ...nats.Option) (*nats.Conn, error) {
 	all := append([]nats.Option{
 		nats.Name(name),
@@ -82,9 +83,9 @@ func CheckName(name string) error {
 	return nil
 }
 
-// Owned is the name of a checker that a server knows as owner, which must be a name for CheckName: the
-// epoch, which must be one of [events.NewEpoch] for that owner, tells apart the checkers that share
-// one. Of a checker without an owner, "", it is the epoch alone.
+// Owned is the name of a checker that a server knows as owner, which must be a name for CheckName:
+// the epoch, which must be one of [events.NewEpoch] for that owner, tells apart the checkers that
+// share one. Of a checker without an owner, "", it is the epoch alone.
 func Owned(owner string, epoch uint64) string {
 	name := strconv.FormatUint(epoch, 16)
 	if owner == "" {
@@ -117,7 +118,8 @@ type Checker struct {
 	helloTopic string
 }
 
-// subject is where a request of some kind and format goes: to one aggregator, by its ID, or with 0 to any.
+// subject is where a request of some kind and format goes: to one aggregator, by its ID, or with 0
+// to any.
 func (c *Checker) subject(kind events.Kind, format, shard uint32, aggregator uint64) string {
 	to := strconv.FormatUint(uint64(shard), 10)
 	if aggregator != 0 {
@@ -127,8 +129,9 @@ func (c *Checker) subject(kind events.Kind, format, shard uint32, aggregator uin
 }
 
 // NewChecker returns the end of the checker of this name, which must be unique in the namespace.
-// The connection stays the caller's to close. After some complaints of a server the library closes it by itself, and does not open
-// it again (see [nats.ClosedHandler]): then nothing is sent or heard any more.
+// The connection stays the caller's to close. After some complaints of a server the library closes
+// it by itself, and does not open it again (see [nats.ClosedHandler]): then nothing is sent or
+// heard any more.
 func NewChecker(conn *nats.Conn, namespace, name string) (*Checker, error) {
 	if err := errors.Join(CheckName(namespace), checkChecker(name)); err != nil {
 		return nil, err
@@ -144,8 +147,8 @@ func NewChecker(conn *nats.Conn, namespace, name string) (*Checker, error) {
 	}, nil
 }
 
-// Report sends a report to an aggregator. It does not wait for the server; the error says that the report certainly was
-// not sent.
+// Report sends a report to an aggregator. It does not wait for the server; the error says that the
+// report certainly was not sent.
 func (c *Checker) Report(shard uint32, aggregator uint64, report []byte) error {
 	if err := c.conn.PublishRequest(c.subject(events.KindReport, events.PeekFormat(report), shard, aggregator), c.refreshes, report); err != nil {
 		return fmt.Errorf("publish report: %w", err)
@@ -172,8 +175,8 @@ func (c *Checker) Hello(hello []byte) error {
 // noResponders is the status of the server's answer to a request that nobody serves.
 const noResponders = "503"
 
-// Listen hands every refresh, grant, welcome and alarm to h, possibly several at a time, until ctx is done.
-// Once it has returned, h is not called any more.
+// Listen hands every refresh, grant, welcome and alarm to h, possibly several at a time, until ctx
+// is done. Once it has returned, h is not called any more.
 func (c *Checker) Listen(ctx context.Context, h func(events.Kind, []byte)) error {
 	var g gate
 	defer g.shut()
@@ -186,7 +189,8 @@ func (c *Checker) Listen(ctx context.Context, h func(events.Kind, []byte)) error
 		topic(c.ns, events.KindAlarm, events.FormatRefunds) + "*": events.KindAlarm,
 	} {
 		sub, err := c.conn.Subscribe(subject, func(m *nats.Msg) {
-			// No message of ours is empty. The server answers a request with an empty one when nobody serves it.
+			// No message of ours is empty. The server answers a request with an empty one when
+			// nobody serves it.
 			switch {
 			case len(m.Data) > 0:
 				g.pass(func() { h(kind, m.Data) })
@@ -236,7 +240,8 @@ func (w *Worker) Alarm(shard uint32, alarm []byte) error {
 	return nil
 }
 
-// Attend says of each shard whether its reports and lease requests are to come here. It does not wait for the server.
+// Attend says of each shard whether its reports and lease requests are to come here. It does not
+// wait for the server.
 func (w *Worker) Attend(shards []bool) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -244,9 +249,9 @@ func (w *Worker) Attend(shards []bool) error {
 	return w.subscribe()
 }
 
-// Serve hands this aggregator's share of reports, lease requests and hellos to h, possibly several at a
-// time, until ctx is done, and then what is already on its way here. A hello that is another aggregator's
-// to answer comes with a nil reply. Once Serve has returned, h is not called any more.
+// Serve hands this aggregator's share of reports, lease requests and hellos to h, possibly several
+// at a time, until ctx is done, and then what is already on its way here. A hello that is another
+// aggregator's to answer comes with a nil reply. Once Serve has returned, h is not called any more.
 func (w *Worker) Serve(ctx context.Context, h func(events.Kind, []byte, func([]byte) error)) error {
 	var g gate
 	defer g.shut()
@@ -343,8 +348,8 @@ func (w *Worker) forget() (subs []*nats.Subscription) {
 // drainTimeout is how long the server may take to end a subscription.
 const drainTimeout = time.Second
 
-// drain ends subscriptions so that what the server has sent until it knows of the end is still handed
-// over, instead of being lost until it is repeated.
+// drain ends subscriptions so that what the server has sent until it knows of the end is still
+// handed over, instead of being lost until it is repeated.
 func drain(subs ...*nats.Subscription) {
 	closed := make(chan struct{}, len(subs))
 	open := 0
