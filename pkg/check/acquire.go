@@ -2,9 +2,9 @@ package check
 
 import (
 	"context"
-	"errors"
 	"sync/atomic"
 
+	"github.com/offpath-io/offpath/pkg/check/internal/counter"
 	"github.com/offpath-io/offpath/pkg/check/internal/permit"
 	"github.com/offpath-io/offpath/pkg/identity"
 )
@@ -12,11 +12,11 @@ import (
 // acquire is Do for a request that waits for permits if nothing else denies it.
 func (c *Checker) acquire(ctx context.Context, r *Request) (res Result, err error) {
 	by, _ := c.deciderOf(r) // only an inline limit fails
-	if by.limiter == nil && !by.program.strict || by.limiter != nil && by.limiter.strict == nil {
+	if by.limiter == nil && !by.program.strict || by.limiter != nil && by.limiter.group.Strict == nil {
 		return c.Do(*r), nil
 	}
-	a := c.scratch.Get().(*evaluation)
-	defer c.scratch.Put(a)
+	a := newEvaluation()
+	defer a.free()
 	cost := max(r.Cost, 1)
 	if !a.fill(by, by.now(c), r.Attributes, r.Key, cost, charging) || len(a.decisions) == 0 {
 		return c.Do(*r), nil
@@ -28,7 +28,7 @@ func (c *Checker) acquire(ctx context.Context, r *Request) (res Result, err erro
 	}
 	res.Decision, err = a.acquire(ctx, c, r.Attributes, cost)
 	if r.Receipt && res.Allowed {
-		res.Receipt = a.receipt(c, c.exactTime())
+		res.Receipt = a.receipt(c, c.host.ExactTime())
 	}
 	if by.limiter != nil {
 		res.ownShadow()
@@ -45,27 +45,15 @@ type waiter struct {
 
 // waiterPlace is a waiter's place at one counter.
 type waiterPlace struct {
-	cell  *counter
+	cell  *counter.Counter
 	place *permit.Place
 }
 
-// newWaiter returns a waiter, unless there are too many; leave when it does not wait any more.
-func (l *leases) newWaiter(most int) *waiter {
-	if l.waiting.Add(1) > int64(most) {
-		l.waiting.Add(-1)
-		return nil
-	}
-	return &waiter{ready: make(chan struct{}, 1)}
-}
-
-// errEnded ends a wait when Run has: nobody will bring permits.
-var errEnded = errors.New("check: Run has ended")
-
 // acquire decides, and waits and decides again while only permits are lacking.
 func (a *evaluation) acquire(ctx context.Context, k *Checker, attrs identity.Attributes, cost int64) (d Decision, err error) {
-	if q := &a.decisions[0]; len(a.decisions) == 1 && q.cost == 1 && !q.barred && q.limits.clauses == nil && !a.exact {
-		c, f := k.table.load(q.limiter, a.key(0)), Freshness(k.freshness.Load())
-		if c != nil && c.checkUnlocked(&d, q.limits, k.exactTime(), f) {
+	if q := &a.decisions[0]; len(a.decisions) == 1 && q.Cost == 1 && !q.barred && q.limits.clauses == nil && !a.exact {
+		c, f := k.host.Table.Load(&q.limiter.group, a.key(0)), k.host.Freshness()
+		if c != nil && q.limiter.checkUnlocked(&d, q.limits, c, k.host.ExactTime(), f) {
 			q.noteCost()
 			return d, nil
 		}
@@ -73,7 +61,7 @@ func (a *evaluation) acquire(ctx context.Context, k *Checker, attrs identity.Att
 	var w *waiter
 	defer func() {
 		if w != nil {
-			k.reporter.leases.waiting.Add(-1)
+			k.waiting.Add(-1)
 		}
 	}()
 	for a.attempt(&d, k, attrs, &w, cost, err == nil) {
@@ -94,7 +82,7 @@ func (a *evaluation) acquire(ctx context.Context, k *Checker, attrs identity.Att
 // attempt decides once, and writes the decision to d. If mayWait, and that makes sense, nothing is
 // decided yet and it returns true: the waiter has its place then, and is made if there is none.
 func (a *evaluation) attempt(d *Decision, k *Checker, attrs identity.Attributes, w **waiter, cost int64, mayWait bool) (waits bool) {
-	now := k.exactTime()
+	now := k.host.ExactTime()
 	a.lookForRoom(attrs, now)
 	for !a.lock(now) {
 	}
@@ -117,7 +105,7 @@ func (a *evaluation) attempt(d *Decision, k *Checker, attrs identity.Attributes,
 	a.ask(d, now)
 	waits = mayWait && !d.Allowed && a.lacksPermits()
 	if waits && *w == nil {
-		*w = k.reporter.leases.newWaiter(k.o.MaxWaiting)
+		*w = k.newWaiter()
 		waits = *w != nil
 	}
 	if waits { // before permits are left behind for others to take
@@ -155,7 +143,7 @@ func (a *evaluation) lacksPermits() bool {
 		if !q.stops() {
 			continue
 		}
-		if q.cell == nil || q.limiter.strict == nil || q.short || q.cost > q.limits.limit || q.at < q.cell.permits().InVainUntil() {
+		if !q.HasCounter() || q.limiter.group.Strict == nil || q.Short || q.Cost > q.limits.Limit || q.At < q.Counter.Permits().InVainUntil() {
 			return false
 		}
 	}
@@ -169,17 +157,17 @@ func (a *evaluation) join(w *waiter) {
 		if !q.stops() {
 			continue
 		}
-		p := q.cell.permits()
-		w.places = append(w.places, waiterPlace{q.cell, p.Join(w, q.cost)})
+		p := q.Counter.Permits()
+		w.places = append(w.places, waiterPlace{q.Counter.Counter, p.Join(w, q.Cost)})
 		w.pending.Add(1)
-		q.cell.ask(p)
+		q.Counter.Ask(p)
 	}
 }
 
 // leave takes a waiter out of all counters it waits at, which are locked.
 func (w *waiter) leave() {
 	for _, p := range w.places {
-		p.cell.permits().Leave(p.place)
+		p.cell.Permits().Leave(p.place)
 	}
 	w.places = w.places[:0]
 	w.pending.Store(0)
@@ -205,8 +193,17 @@ func (w *waiter) Wake(reserved bool) {
 // left. The counters are locked.
 func (a *evaluation) endTurn() {
 	for i := range a.decisions {
-		if q := &a.decisions[i]; q.cell != nil && q.limiter.strict != nil {
-			q.cell.permits().EndTurn(q.cell.moment(q.at))
+		if q := &a.decisions[i]; q.HasCounter() && q.limiter.group.Strict != nil {
+			q.Counter.Permits().EndTurn(q.Counter.Moment(q.At))
 		}
 	}
+}
+
+// newWaiter returns a waiter, unless there are too many; who has got one counts as waiting.
+func (c *Checker) newWaiter() *waiter {
+	if c.waiting.Add(1) > int64(c.o.MaxWaiting) {
+		c.waiting.Add(-1)
+		return nil
+	}
+	return &waiter{ready: make(chan struct{}, 1)}
 }

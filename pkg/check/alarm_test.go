@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/offpath-io/offpath/pkg/check/internal/counter"
 	"github.com/offpath-io/offpath/pkg/events"
 )
 
@@ -79,8 +80,8 @@ func TestAlarmsThatDoNotFitAreIgnored(t *testing.T) {
 func TestNewHitsAreWhatWasNotKnown(t *testing.T) {
 	_, l := fleetAndLimiter(t, Options{}, rule("r", 1000, 10*time.Second, 2))
 	atTime(noon, l).Check("k", 5)
-	c := l.holds([]byte("k"))
-	c.withdraw(noon)
+	c := counterOf(l, "k")
+	c.Withdraw(noon)
 	for _, test := range []struct {
 		age   []int64
 		value []uint64
@@ -91,9 +92,9 @@ func TestNewHitsAreWhatWasNotKnown(t *testing.T) {
 		{[]int64{0, 1}, []uint64{5, 21}, 1},
 		{[]int64{-1, 3, 2}, []uint64{99, 99, 31}, 1}, // of buckets that this counter does not have
 	} {
-		equal(t, (update{admitted: totals{newest: c.newest, age: test.age, value: test.value}}).mergeInto(c), test.news, "ages %v, totals %v: new hits", test.age, test.value)
+		equal(t, (counter.Update{Admitted: counter.Totals{Newest: c.Newest, Age: test.age, Value: test.value}}).MergeInto(c), test.news, "ages %v, totals %v: new hits", test.age, test.value)
 	}
-	equal(t, c.totals()[0], 15, "newest bucket: the 10 and the 5 pending")
+	equal(t, c.Totals()[0], 15, "newest bucket: the 10 and the 5 pending")
 }
 
 // TestAlarmMovesTheWindow to the time when it comes, though nobody has checked the key since; an
@@ -103,8 +104,8 @@ func TestAlarmMovesTheWindow(t *testing.T) {
 		f, l := newFleetOf(t, 2, Options{HelloEvery: time.Hour}, 1000, time.Second)
 		f.alarm(noon, 1, l, "k", 400)
 		hit(l, noon+10*ms, "k", 10)
-		c := l.holds([]byte("k"))
-		require(t, c.allowance.Load()&leftMask != 0, "no allowance is out")
+		c := counterOf(l, "k")
+		require(t, c.Allowance.Load()&counter.LeftMask != 0, "no allowance is out")
 		now := noon + second + 500*ms
 		if both {
 			f.alarmBoth(now, l, "k", 70, 3)
@@ -112,7 +113,7 @@ func TestAlarmMovesTheWindow(t *testing.T) {
 			f.alarm(now, 1, l, "k", 70)
 		}
 		equal(t, left(l, now, "k"), 1000-70-410/2, "with denied hits %v: left", both)
-		for i, n := range c.pending() {
+		for i, n := range c.Pending() {
 			want := int64(i) * 10
 			expect(t, n == want, "with denied hits %v: %d pending %d buckets ago, want %d", both, n, i, want)
 		}
@@ -167,22 +168,22 @@ func TestAnswersOfDeniedRows(t *testing.T) {
 	r := f.last()
 	require(t, len(r.Hits.Rules) == 2 && r.Hits.Rules[0].Denied && !r.Hits.Rules[1].Denied,
 		"the report's rules are %v", r.Hits.Rules)
-	c := l.holds([]byte("k"))
-	expect(t, c.is(inFlight), "nothing is in flight")
+	c := counterOf(l, "k")
+	expect(t, c.Is(counter.InFlight), "nothing is in flight")
 	f.answerRows(noon+51*ms, 900, uint64(100-want))
 	got := left(l, noon+51*ms, "k")
-	expect(t, !c.is(inFlight) && got == want && c.keyForecast().anyDenied,
-		"in flight: %v; %d left, want %d; any denied: %v", c.is(inFlight), got, want, c.keyForecast().anyDenied)
+	expect(t, !c.Is(counter.InFlight) && got == want && c.Forecast().AnyDenied,
+		"in flight: %v; %d left, want %d; any denied: %v", c.Is(counter.InFlight), got, want, c.Forecast().AnyDenied)
 }
 
 // TestAlarmForACellThatHasLeft since it was looked up changes nothing.
 func TestAlarmForACellThatHasLeft(t *testing.T) {
-	f, l := newFleetOf(t, 1, Options{}, 1000, time.Minute)
+	_, l := newFleetOf(t, 1, Options{}, 1000, time.Minute)
 	atTime(noon, l).Check("k", 5)
-	c := l.holds([]byte("k"))
-	c.withdraw(noon)
-	c.state |= dead
-	news := totals{newest: c.newest, age: []int64{0}, value: []uint64{600}}
-	eager := l.alarm(&f.reporter.shards[0], []byte("k"), update{fleet: noon, made: noon, admitted: news})
-	expect(t, !eager && c.totals()[0] == 5, "eager: %v; %d hits", eager, c.totals()[0])
+	c := counterOf(l, "k")
+	c.Withdraw(noon)
+	c.State |= counter.Dead
+	news := counter.Totals{Newest: c.Newest, Age: []int64{0}, Value: []uint64{600}}
+	eager := l.group.ObserveAlarm([]byte("k"), 0, counter.Update{Fleet: noon, Made: noon, Admitted: news})
+	expect(t, !eager && c.Totals()[0] == 5, "eager: %v; %d hits", eager, c.Totals()[0])
 }

@@ -24,7 +24,7 @@ func benchmark(b *testing.B, name string, f func()) {
 
 // ticked lets checks read the time of a tick at noon, as while Run is at work.
 func ticked(c *Checker) *Checker {
-	c.clock.Tick(noon)
+	c.host.Clock.Tick(noon)
 	return c
 }
 
@@ -53,7 +53,7 @@ func BenchmarkCheckStrict(b *testing.B) {
 	}
 	f.o.Now = nil // the system's clock
 	benchmark(b, "at a time", check)
-	benchmark(b, "now", func() { l.now(); check() })
+	benchmark(b, "now", func() { l.group.Now(); check() })
 }
 
 // BenchmarkFlush measures what one key costs off the critical path: freezing its hits into a

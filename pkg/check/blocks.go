@@ -1,8 +1,6 @@
 package check
 
 import (
-	"maps"
-	"slices"
 	"time"
 
 	"github.com/offpath-io/offpath/pkg/identity"
@@ -24,48 +22,6 @@ type Block struct {
 // never change: another set takes their place. Rules without any have none in their limits, and do
 // not look; so checks pay nothing for what is not there.
 type blocks map[string]map[string]int64
-
-// SetBlocks puts blocks in force, in place of all those before. Any goroutine may call it at any
-// time. A block holds for every decision that begins after SetBlocks has returned, by key or by
-// attributes, until its end; it denies without looking at the count, charges nothing, and the
-// decision's RetryAfter is its end. Of rules with `shadow: true` it shows a denial. Blocks outlive
-// SetRules; one of a rule that is not in force waits for it. Of two with the same rule and key the
-// later end holds.
-//
-// Its cost grows with the number of blocks and rules.
-func (c *Checker) SetBlocks(list []Block) {
-	c.reload.Lock()
-	defer c.reload.Unlock()
-	next := make(blocks)
-	for _, b := range list {
-		next.add(b.Rule, identity.Bound(b.Key), b.Until)
-		if c.o.KeyHash != nil {
-			next.add(b.Rule, string(c.appendText(nil, b.Key)), b.Until)
-		}
-	}
-	before := c.blocks
-	c.blocks = next
-	p := *c.ruleset.Load()
-	p.entries = slices.Clone(p.entries)
-	changed := false
-	for i := range p.entries {
-		e := &p.entries[i]
-		if maps.Equal(before[e.limits.name], next[e.limits.name]) {
-			continue
-		}
-		t := *e.limits // with the same stamp: what is left in counters is for keys that are not blocked
-		e.limits, changed = &t, true
-		e.addBlocks(next, c.o.KeyHash != nil)
-	}
-	if !changed {
-		return
-	}
-	for i := range p.entries {
-		p.entries[i].limiter.limits.Store(p.entries[i].limits)
-	}
-	c.ruleset.Store(&p)
-	c.swaps.tell()
-}
 
 func (b blocks) add(rule, key string, until time.Time) {
 	of := b[rule]
@@ -110,7 +66,7 @@ func (q *ruleDecision) explainBlock(e *entry, attrs identity.Attributes, now int
 	if e.limits.blocks == nil {
 		return false
 	}
-	text, ok := q.limiter.checker.appendKey(nil, e.rule, attrs)
+	text, ok := q.limiter.group.Host.AppendKey(nil, e.rule, attrs)
 	return ok && q.block(string(text), now) == bars
 }
 
@@ -118,17 +74,4 @@ func (q *ruleDecision) explainBlock(e *entry, attrs identity.Attributes, now int
 func (a *evaluation) blockAlone(now int64) {
 	q := &a.decisions[0]
 	q.barred = q.origin.blocks != nil && q.block(a.key(0), now) == bars
-}
-
-// checkBlocked denies a hit of a blocked key; false if it is not blocked.
-func (l *Limiter) checkBlocked(d *Decision, t *limits, now int64, key string, cost int64) bool {
-	a := l.checker.scratch.Get().(*evaluation)
-	defer l.checker.scratch.Put(a)
-	a.askAlone(l, t, now, key, max(cost, 1), charging)
-	if !a.decisions[0].barred {
-		return false
-	}
-	a.decide(d, nil, now)
-	d.ownShadow()
-	return true
 }

@@ -2,30 +2,6 @@ package check
 
 import "github.com/offpath-io/offpath/pkg/rules"
 
-// Clauses are what a rule says beyond its limit and that a decision has to mind: what may pass
-// beyond the limit, who has only a share of it, whether denials hold, and whether they count.
-// Limiters whose rules have none never look at any of it.
-//
-// What depends on the request makes other limits of the rule's, which are all made beforehand: the
-// limit is higher while elastic has room, and lower for a class with a share. They carry the same
-// stamp, so the same allowances; which are only ever left for the hits that fit the limit itself,
-// and by those whom all of it is for.
-type clauses struct {
-	plain   *limits            // the limit itself
-	shadow  bool               // never denies
-	all     bool               // denied hits count, too
-	elastic *elastic           // nil unless it is
-	classes map[string]*limits // by class, of those with a share below 1
-	other   *limits            // of all other classes; nil if they have all of the limit
-}
-
-// elastic is where to look for room, and what holds if there is some.
-type elastic struct {
-	roomy *limits
-	below float64
-	while *entry
-}
-
 // addClauses completes the limits of all entries, which nobody uses yet.
 func (p *ruleset) addClauses() {
 	places := make(map[string]*entry)
@@ -52,7 +28,7 @@ func (e *entry) addClauses(while *entry) {
 	case rules.Elastic:
 		roomy := *t
 		roomy.scale(r.Throttle.UpTo)
-		roomy.raised = true
+		roomy.Raised = true
 		roomy.setClauses(c)
 		c.elastic = &elastic{roomy: &roomy, below: r.Throttle.Below, while: while}
 	}

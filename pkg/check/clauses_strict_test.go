@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/offpath-io/offpath/pkg/check/internal/counter"
 	"github.com/offpath-io/offpath/pkg/identity"
 	"github.com/offpath-io/offpath/pkg/rules"
 )
@@ -30,7 +31,7 @@ func TestStrictPriority(t *testing.T) {
 	inBubble(t, Options{}, []rules.Rule{r}, func(t *testing.T, f *fleet) {
 		limiter(t, f.Checker, "r").Check("k", 1)
 		f.settled()
-		f.grants(systemTime(), 0, 90, 90, 0)
+		f.grants(counter.SystemTime(), 0, 90, 90, 0)
 		decided(t, f.Check(classed("low"), 30), true, "its share")
 		d := f.Check(classed("low"), 1)
 		expect(t, !d.Allowed && d.Remaining == 0 && d.RetryAfter >= 50*time.Second,
@@ -52,11 +53,11 @@ func TestShadowRulesNeedNoPermits(t *testing.T) {
 	shadow.Shadow = true
 	list := []rules.Rule{strictRule("r", 100, time.Minute, 1), shadow}
 	inBubble(t, Options{}, list, func(t *testing.T, f *fleet) {
-		atTime(systemTime(), limiter(t, f.Checker, "s")).try(Record, "k", 5)
+		atTime(counter.SystemTime(), limiter(t, f.Checker, "s")).try(Record, "k", 5)
 		waiting := begin(func() (Decision, error) { return f.tryAcquire(t.Context(), classed(""), 1) })
 		wantOutcome(t, waiting, "waits", "without a permit")
 		f.settled()
-		f.grants(systemTime(), 0, 1, 1, 0)
+		f.grants(counter.SystemTime(), 0, 1, 1, 0)
 		d := wantOutcome(t, waiting, "passes", "with one permit, of the other rule")
 		expect(t, d.Shadow == "s", "%+v", d)
 	})
@@ -107,7 +108,7 @@ func TestStrictPeek(t *testing.T) {
 		d = atTime(now, l).try(Peek, "other", 1).Decision
 		expect(t, !d.Allowed, "%+v", d)
 	}
-	if f.table.load(l, "other") != nil || f.reporter.leases.asks.head.Load() != nil {
+	if f.host.Table.Load(&l.group, "other") != nil || f.Checker.host.Asks.Head.Load() != nil {
 		t.Error("a peek has made a cell, or asked")
 	}
 	atTime(now+ms, f).Step()
@@ -184,7 +185,7 @@ func TestStrictRuleGoes(t *testing.T) {
 	atTime(noon+60*ms, f).Step()
 	f.answer(noon+61*ms, 2)
 	at := int64(100)
-	for ; len(f.reporter.formers.retired) > 0; at += 1000 {
+	for ; len(f.retirees.retired) > 0; at += 1000 {
 		require(t, at <= 120_000, "it does not go: %+v", f.Stats())
 		atTime(noon+at*ms, f).Step()
 	}

@@ -330,8 +330,8 @@ func TestHitsBeyondAShareAreNoDemand(t *testing.T) {
 		d := atTime(noon+(3+i)*ms, c).Check(request("user=k class=low"), 1)
 		require(t, !d.Allowed && d.RetryAfter > 0, "%+v", d)
 	}
-	x := l.holds([]byte("k"))
-	expect(t, x.keyForecast() != nil && x.keyForecast().denied == 0 && x.allowance.Load() == 0,
-		"%+v, allowance %x", x.keyForecast(), x.allowance.Load())
+	x := counterOf(l, "k")
+	expect(t, x.Forecast() != nil && x.Forecast().DeniedOwn == 0 && x.Allowance.Load() == 0,
+		"%+v, allowance %x", x.Forecast(), x.Allowance.Load())
 	decided(t, atTime(noon+30*ms, c).Check(request("user=k"), 1), true, "a hit")
 }

@@ -5,6 +5,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/offpath-io/offpath/pkg/check/internal/counter"
 	"github.com/offpath-io/offpath/pkg/check/internal/fleetclock"
 	"github.com/offpath-io/offpath/pkg/events"
 )
@@ -53,9 +54,9 @@ func TestLaterWelcomesSlewTheClock(t *testing.T) {
 	now, ahead := noon, 100*ms
 	for now < noon+10*second {
 		now += 50 * ms
-		hellos, before := len(f.tape.hellos), f.clock.Fleet(now)
+		hellos, before := len(f.tape.hellos), f.host.Clock.Fleet(now)
 		atTime(now, f).Step()
-		moved := f.clock.Fleet(now) - before
+		moved := f.host.Clock.Fleet(now) - before
 		require(t, moved >= 0 && moved <= 50*ms/fleetclock.SlewShare, "the clock moved by %v within 50 ms", time.Duration(moved))
 		if len(f.tape.hellos) > hellos {
 			f.timed(now, now+ahead)
@@ -107,8 +108,8 @@ func TestChecksDuringAStepOfTheClock(t *testing.T) {
 		running := run(t, f.Checker)
 		time.Sleep(10*time.Millisecond + 300*time.Microsecond)
 		l.Check("k", 1)
-		stale := f.timeFor(false) // another goroutine has read the time just before
-		now := systemTime()
+		stale := f.host.Time(false) // another goroutine has read the time just before
+		now := counter.SystemTime()
 		f.welcomed(now, now-ms, &events.Welcome{Shards: 1, Time: now - 60*second})
 		var d Decision
 		l.checkAt(&d, l.limits.Load(), stale, "k", 3)

@@ -190,7 +190,7 @@ func TestConcurrentChecksShareTheLimitExactly(t *testing.T) {
 	var checking sync.WaitGroup
 	now := noon
 	stop := meanwhile(1, func(int) {
-		c.reporter.step(now, true)
+		c.reporter.Step(now, true)
 		now = min(now+ms, noon+60*second)
 	})
 	names := [keys]string{"a", "b", "c"}

@@ -3,6 +3,7 @@ package check
 import (
 	"time"
 
+	"github.com/offpath-io/offpath/pkg/check/internal/counter"
 	"github.com/offpath-io/offpath/pkg/rules"
 )
 
@@ -67,17 +68,17 @@ type Freshness uint8
 
 const (
 	// Local: this checker has never heard of a fleet, and decides by its own hits alone.
-	Local Freshness = iota
+	Local = Freshness(counter.Local)
 	// Fresh: an aggregator has been heard within Options.StaleAfter.
-	Fresh
+	Fresh = Freshness(counter.Fresh)
 	// Stale: none has; what was known of others is ageing.
-	Stale
+	Stale = Freshness(counter.Stale)
 	// LocalShare: none has for Options.ShareAfter, or none ever and Options.ExpectCheckers says
 	// that there are others. This checker keeps to its share of every limit.
-	LocalShare
+	LocalShare = Freshness(counter.LocalShare)
 	// Outage: none has for Options.OutageAfter; rules decide by OnOutage. Decisions of rules that
 	// keep to their share say LocalShare.
-	Outage
+	Outage = Freshness(counter.Outage)
 )
 
 // String returns the freshness in lower case.
@@ -93,4 +94,23 @@ func (f Freshness) String() string {
 		return "outage"
 	}
 	return "local"
+}
+
+// ownShadow names the limiter that was asked alone, although it can deny nothing.
+func (d *Decision) ownShadow() {
+	if d.Observed != "" {
+		d.Rule, d.Observed = d.Observed, ""
+	}
+}
+
+// isWorse says whether d restricts the caller more than e: a denial more than none, a longer wait
+// more than a shorter, less left more than more.
+func isWorse(d, e *Decision) bool {
+	if d.Allowed != e.Allowed {
+		return !d.Allowed
+	}
+	if d.RetryAfter != e.RetryAfter {
+		return d.RetryAfter > e.RetryAfter
+	}
+	return d.Remaining < e.Remaining
 }

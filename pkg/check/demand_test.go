@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/offpath-io/offpath/pkg/check/internal/counter"
 	"github.com/offpath-io/offpath/pkg/check/internal/forecast"
 	"github.com/offpath-io/offpath/pkg/events"
 	"github.com/offpath-io/offpath/pkg/rules"
@@ -45,11 +46,10 @@ func TestUnheardHitsAreExpected(t *testing.T) {
 
 // outlookOf is the outlook of key k, and the room by what is known.
 func outlookOf(l *Limiter, now int64) (forecast.Outlook, int64) {
-	c := l.holds([]byte("k"))
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	room, at := c.room(l.limits.Load(), now)
-	o, _ := c.look(l.limits.Load(), at)
+	c := l.group.Holds([]byte("k")).Lock()
+	defer c.Unlock()
+	room, at := c.Room(l.group.Limits.Load(), now)
+	o, _ := c.Look(l.group.Limits.Load(), at)
 	return o, room
 }
 
@@ -63,7 +63,7 @@ func wantDemand(t testing.TB, l *Limiter, now int64, least, most float64) {
 // alarmBoth is an alarm of admitted and denied hits.
 func (f *fleet) alarmBoth(now int64, l *Limiter, key string, admitted, denied uint64) {
 	f.t.Helper()
-	f.alarmRows(now, l, key, keyTotal{ofAdmitted, admitted}, keyTotal{ofDenied, denied})
+	f.alarmRows(now, l, key, keyTotal{counter.AdmittedHits, admitted}, keyTotal{counter.DeniedHits, denied})
 }
 
 // TestDeniedHitsAreDemand: denied hits make one demand with admitted ones, and take no room.
@@ -119,8 +119,8 @@ func TestFarFromTheLimitNoLockIsTaken(t *testing.T) {
 		}
 		for n := 0; n < 100 && !atTime(now, l).Check("k", 1).Allowed; n++ { // until one leaves an allowance
 		}
-		c := l.holds([]byte("k"))
-		hits, until := c.allowance.Load(), float64(c.until.Load()-now)/1e6
+		c := counterOf(l, "k")
+		hits, until := c.Allowance.Load(), float64(c.Until.Load()-now)/1e6
 		expect(t, hits >= test.least && hits <= test.most,
 			"%s: an allowance of %d, want %d to %d", test.why, hits, test.least, test.most)
 		expect(t, test.until < 1 || until > 1 && until <= test.until, "%s: until %v ms later", test.why, until)
@@ -131,9 +131,9 @@ func TestAllowancesEndWithTheirBucket(t *testing.T) {
 	f, l := newFleetOf(t, 2, Options{HelloEvery: time.Hour}, 100_000, time.Second)
 	f.alarm(noon+990*ms, 1, l, "k", 50_000)
 	atTime(noon+990*ms, l).Check("k", 1)
-	c := l.holds([]byte("k"))
-	expect(t, c.allowance.Load() != 0 && c.until.Load() == noon+second,
-		"an allowance of %d until %d ms after noon", c.allowance.Load(), (c.until.Load()-noon)/ms)
+	c := counterOf(l, "k")
+	expect(t, c.Allowance.Load() != 0 && c.Until.Load() == noon+second,
+		"an allowance of %d until %d ms after noon", c.Allowance.Load(), (c.Until.Load()-noon)/ms)
 }
 
 // TestRunsOfDenialsAreShort: the room may grow meanwhile; and they end with the bucket.
@@ -143,10 +143,10 @@ func TestRunsOfDenialsAreShort(t *testing.T) {
 	for _, test := range []struct{ at, least, most float64 }{{10, 11, 14}, {500, 501, 504}, {998, 1000, 1000}} {
 		now := noon + int64(test.at)*ms
 		d := atTime(now, l).Check("k", 1)
-		c := l.holds([]byte("k"))
-		until := float64(c.until.Load()-noon) / 1e6
-		expect(t, !d.Allowed && c.allowance.Load() == blocked|leftMask && until >= test.least && until <= test.most,
-			"at %v ms: a run until %v, word %x: %+v", test.at, until, c.allowance.Load(), d)
+		c := counterOf(l, "k")
+		until := float64(c.Until.Load()-noon) / 1e6
+		expect(t, !d.Allowed && c.Allowance.Load() == counter.Blocked|counter.LeftMask && until >= test.least && until <= test.most,
+			"at %v ms: a run until %v, word %x: %+v", test.at, until, c.Allowance.Load(), d)
 		d = atTime(now+ms/2, l).Check("k", 1)
 		expect(t, !d.Allowed && d.RetryAfter > 0 && d.RetryAfter <= 4*time.Millisecond,
 			"at %v ms, within the run: %+v", test.at, d)
@@ -156,7 +156,7 @@ func TestRunsOfDenialsAreShort(t *testing.T) {
 	f.alarm(noon, 1, l, "k", 98_900)
 	passed := passes(l, noon+ms, 1000)
 	// The part falls from about a half, since the hits that pass take room.
-	part := l.ahead("k").part
+	part := l.ahead("k").Part
 	expect(t, float64(passed) >= 1000*part && passed <= 550 && part >= 0.1,
 		"%d of 1000 hits passed, of which in the end a part of %v may", passed, part)
 }
@@ -184,7 +184,7 @@ func TestShareIsLearntFromReports(t *testing.T) {
 	for now < noon+2*second { // a quarter of all hits comes here
 		passes(l, now+3*ms, 10)
 		now += 8 * ms
-		f.want(nextFast)
+		f.host.Want(counter.NextFast)
 		atTime(now, f).Step()
 		total += 40
 		f.answerRows(now+ms, uint64(total))
@@ -212,12 +212,12 @@ func TestForecastsHearWhatLeaves(t *testing.T) {
 		{"sliding", 1, 1, false},
 	} {
 		l := limiter(t, c, test.rule)
-		cell := newCell(l, "k", noon)
-		cell.setForecast(&keyForecast{Key: *forecast.New(noon, fleet, 0), inFlight: make([]int64, l.live)})
-		cell.totals()[test.oldest] = 400
-		cell.keyForecast().Look(noon, forecast.Window{Limit: 1000}, fleet)
-		cell.foreseeLeaving(test.by)
-		hits, _ := cell.keyForecast().Ease()
+		cell := counter.New(&l.group, "k", noon)
+		cell.SetForecast(&counter.Forecast{Key: *forecast.New(noon, fleet, 0), InFlight: make([]int64, l.group.Live)})
+		cell.Totals()[test.oldest] = 400
+		cell.Forecast().Look(noon, forecast.Window{Limit: 1000}, fleet)
+		cell.ForeseeLeaving(test.by)
+		hits, _ := cell.Forecast().Ease()
 		expect(t, (hits > 0) == test.leaves, "%+v, of 400 hits: %d hits at ease", test, hits)
 	}
 }
@@ -225,7 +225,7 @@ func TestForecastsHearWhatLeaves(t *testing.T) {
 // TestTimesSaturate: no number of checkers in a message makes many hits few.
 func TestTimesSaturate(t *testing.T) {
 	for _, factor := range []int64{1, 8, 1<<32 - 1} {
-		got := times([]int64{1, events.MaxCount}, factor)
+		got := counter.Times([]int64{1, events.MaxCount}, factor)
 		expect(t, got[0] == factor && got[1] > events.MaxCount/2, "times %d: %d", factor, got)
 	}
 }

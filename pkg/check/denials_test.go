@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/offpath-io/offpath/pkg/check/internal/counter"
 	"github.com/offpath-io/offpath/pkg/check/internal/forecast"
 	"github.com/offpath-io/offpath/pkg/identity"
 	"github.com/offpath-io/offpath/pkg/rules"
@@ -37,8 +38,8 @@ func TestDenialsAreCounted(t *testing.T) {
 		f.answerRows(now, uint64(denied), 100)
 	}
 	check(50)
-	word := l.holds([]byte("k")).allowance.Load()
-	expect(t, word&blocked != 0 && word&leftMask != 0, "word %x: turned away with the lock", word)
+	word := l.group.Holds([]byte("k")).Allowance.Load()
+	expect(t, word&counter.Blocked != 0 && word&counter.LeftMask != 0, "word %x: turned away with the lock", word)
 	now = noon + 50*ms
 	report(50)
 	check(1)
@@ -68,9 +69,9 @@ func TestDeniedHitsOfSlowWindowsWait(t *testing.T) {
 		for i := range int64(200) {
 			now := noon + i*forecast.FullInterval
 			f.alarm(now, 1, l, "k", 1000)
-			f.rounds.wanted.Store(0)
+			f.host.Rounds.Wanted.Store(0)
 			passes(l, now, 10)
-			if f.rounds.wanted.Load()&nextFull != 0 {
+			if f.host.Rounds.Wanted.Load()&counter.NextFull != 0 {
 				asked++
 			}
 		}
@@ -123,7 +124,7 @@ func TestAnotherRulesDenialCostsNothing(t *testing.T) {
 	}
 	denied := f.Stats().Rules[0]
 	passed := passes(l, now, 100)
-	part := l.ahead("k").part
+	part := l.ahead("k").Part
 	want := 100 * part
 	expect(t, part >= 0.1 && part <= 0.9 && float64(passed) >= want-3 && float64(passed) <= want+3,
 		"%d of 100 hits passed, of which a part of %v may", passed, part)
@@ -140,7 +141,7 @@ func TestOnlyWhoDeniesCountsIt(t *testing.T) {
 	for range 5 {
 		atTime(noon, c).Check(user("k"), 1)
 	}
-	c.reporter.step(noon, true)
+	c.reporter.Step(noon, true)
 	s := c.Stats().Rules
 	expect(t, s[0].Allowed == 1 && s[0].Denied == 0 && s[1].Allowed == 1 && s[1].Denied == 4, "%+v", s)
 }

@@ -1,6 +1,9 @@
 package check
 
-import "github.com/offpath-io/offpath/pkg/identity"
+import (
+	"github.com/offpath-io/offpath/pkg/check/internal/counter"
+	"github.com/offpath-io/offpath/pkg/identity"
+)
 
 // lookForRoom finds out which elastic rules have room beyond their limits. No counter is locked: it
 // looks at others.
@@ -32,26 +35,15 @@ func (a *evaluation) use(e *entry, attrs identity.Attributes, now int64) (use fl
 		return 0, false
 	}
 	from := len(a.text)
-	text, ok := e.limiter.checker.appendKey(a.text, e.rule, attrs)
+	text, ok := e.limiter.group.Host.AppendKey(a.text, e.rule, attrs)
 	if !ok {
 		return 0, false
 	}
 	q.from, q.to, a.text = from, len(text), text
 	defer func() { a.text = a.text[:from] }()
 	if a.view == nil {
-		a.view = new(view)
+		a.view = new(counter.View)
 	}
-	c := a.view.of(q.limiter, textAt(text, q.from, q.to), now)
-	return c.used(q.limits.whole(), now) / float64(q.limits.rule.Capacity()), true
-}
-
-// used is how many hits lie in the window of a viewed counter, with those that others are expected
-// to have taken.
-func (c *counter) used(t *limits, now int64) float64 {
-	at := c.rotate(now)
-	if c.keyForecast() == nil {
-		return c.count(t, at)
-	}
-	o, w := c.look(t, at)
-	return w.Limit - o.Free
+	c := a.view.Of(&q.limiter.group, textAt(text, q.from, q.to), now)
+	return c.Used(&q.limits.whole().Limits, now) / float64(q.limits.rule.Capacity()), true
 }

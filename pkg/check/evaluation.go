@@ -1,9 +1,11 @@
 package check
 
 import (
+	"sync"
 	"time"
 	"unsafe"
 
+	"github.com/offpath-io/offpath/pkg/check/internal/counter"
 	"github.com/offpath-io/offpath/pkg/identity"
 	"github.com/offpath-io/offpath/pkg/rules"
 )
@@ -16,98 +18,45 @@ type evaluation struct {
 	from      int            // where the last key begins, which ends text
 	decisions []ruleDecision // in the order in which their counters are locked
 	purpose   purpose
-	bar       ruleDecision // of the rule that bars the request, if one does
-	view      *view        // memory to look at other counters with
-	views     []*view      // the same for those of the decisions
-	exact     bool         // it has to be known what is charged
-	answer    Decision     // memory of ask
+	bar       ruleDecision    // of the rule that bars the request, if one does
+	view      *counter.View   // memory to look at other counters with
+	views     []*counter.View // the same for those of the decisions
+	exact     bool            // it has to be known what is charged
+	answer    Decision        // memory of ask
 }
 
 // ruleDecision is one rule that matched. Its key is text[from:to]; a nil counter stands for no
 // room.
 type ruleDecision struct {
-	limiter  *Limiter
-	limits   *limits // by which it is decided
-	matched  *limits // those before it is known whether there is room elsewhere
-	origin   *limits // the limiter's
-	cost     int64
-	place    int // among the rules
-	from, to int
-	cell     *counter
-	room, at int64 // hits that fit by what is known, and the time that this was read at
-	left     int64 // hits that may still pass
-	passes   bool
-	shared   bool // others decide for its keys too, by counts
-	denies   bool // by whatever
+	counter.Hit // its counter is nil if it is not locked
+	limiter     *Limiter
+	limits      *limits // by which it is decided
+	matched     *limits // those before it is known whether there is room elsewhere
+	origin      *limits // the limiter's
+	place       int     // among the rules
+	from, to    int
+	denies      bool // by whatever
 
-	// Of rules with clauses, and such that bar the request.
-	spare     int64 // hits that fit the limit itself, by what is known
-	wholeRoom int64 // hits that fit the limit of which this request has a share
-	exceeds   bool  // if it passes, the hit is beyond the limit
-	short     bool  // of strict ones: the hit does not fit by counts, whatever permits there are
-	barred    bool
-	badCost   bool          // the request's own cost was none
-	retry     time.Duration // if barred
-	// If the hit is to wait for its turn, for how long.
-	wait time.Duration
-	// What the hit was charged with, and to which bucket; 0 if it was not.
-	charged, bucket int64
+	// Of rules with clauses, and of those that bar the request.
+	barred  bool
+	badCost bool          // the request's own cost was none
+	retry   time.Duration // if barred
+	wait    time.Duration // how long the hit is to wait for its turn, if it is
 }
 
-// match fills in the limiters whose rules match, and their keys, for some purpose. It returns false
-// if one of the rules bars the request, whatever its counts are; bar is that one then.
-func (a *evaluation) match(p *ruleset, attrs identity.Attributes, now, cost int64, to purpose) bool {
-	a.begin(p, to)
-	a.found = p.set.Find(a.found[:0], attrs)
-	keyed := -1 // the place of the rule whose key was made last
-	for _, r := range a.found {
-		place := r.Place()
-		e := &p.entries[place]
-		q := a.add()
-		*q = ruleDecision{limiter: e.limiter, limits: e.limits, matched: e.limits, origin: e.limits, place: place, cost: cost}
-		v := applies
-		if e.limits.blocks != nil {
-			v = q.blockMatching(a, e, attrs, now)
-		}
-		if v == applies && !e.bare {
-			v = q.apply(e, attrs, now)
-		}
-		switch {
-		case v != applies:
-		case keyed >= 0 && p.entries[keyed].key == e.key:
-			q.from, q.to = a.from, len(a.text)
-		default:
-			if v = q.makeKey(a, r, attrs); v == applies {
-				keyed, a.from = place, q.from
-			}
-		}
-		q.barred = v == bars
-		switch {
-		case v == appliesNot || v == bars && a.purpose == recording:
-			a.drop()
-		case v == bars && !r.Shadow:
-			a.bar = *q
-			return false
-		default:
-			a.sort()
-		}
+// prepare fills in what the hit is decided by.
+func (q *ruleDecision) prepare() {
+	t := q.limits
+	q.By, q.Plain, q.Full, q.Blocks, q.CountsDenied = &t.Limits, nil, nil, true, false
+	if c := t.clauses; c != nil {
+		// Where a hit is denied although there is room elsewhere, the next one may find none, and
+		// has to wait for longer than the block would say.
+		q.Blocks = t.full == nil && !c.shadow && q.matched.clauses.elastic == nil
+		q.Plain, q.CountsDenied = &c.plain.Limits, c.all
 	}
-	return true
-}
-
-// makeKey makes the key that a rule's hits are counted under, unless attributes of it are missing.
-func (q *ruleDecision) makeKey(a *evaluation, r *rules.Rule, attrs identity.Attributes) applicability {
-	q.from = len(a.text)
-	text, ok := q.limiter.checker.appendKey(a.text, r, attrs)
-	switch {
-	case ok:
-		q.to, a.text = len(text), text
-		return applies
-	case r.OnMissing == rules.Deny:
-		q.retry, q.to = Never, q.from
-		return bars
+	if t.full != nil {
+		q.Full = &t.full.Limits
 	}
-	return appliesNot
 }
 
 func (a *evaluation) begin(p *ruleset, to purpose) {
@@ -156,14 +105,11 @@ func (a *evaluation) lock(now int64) bool {
 		if q.barred {
 			continue
 		}
-		q.cell = q.limiter.find(now, a.key(i))
-		if q.cell == nil {
+		found := q.limiter.group.Find(now, a.key(i))
+		if found == nil {
 			continue
 		}
-		q.cell.mu.Lock()
-		if q.cell.is(dead) {
-			q.cell.mu.Unlock()
-			q.cell = nil
+		if q.Counter = found.Lock(); q.Counter.Is(counter.Dead) {
 			a.unlock()
 			return false
 		}
@@ -173,9 +119,51 @@ func (a *evaluation) lock(now int64) bool {
 
 func (a *evaluation) unlock() {
 	for i := range a.decisions {
-		if c := a.decisions[i].cell; c != nil {
-			c.mu.Unlock()
-			a.decisions[i].cell = nil
+		if q := &a.decisions[i]; q.HasCounter() {
+			q.Counter.Unlock()
+			q.Counter = counter.Locked{}
 		}
 	}
+}
+
+// evaluations are working memories that are not in use.
+var evaluations = sync.Pool{New: func() any { return new(evaluation) }}
+
+func newEvaluation() *evaluation { return evaluations.Get().(*evaluation) }
+
+// free lets another check have the memory.
+func (a *evaluation) free() { evaluations.Put(a) }
+
+// purpose is what rules are asked for.
+type purpose uint8
+
+const (
+	charging  purpose = iota // to decide, and charge
+	peeking                  // to decide
+	recording                // to charge, whatever there is room for
+	reserving                // to decide, and charge what passes later, too
+)
+
+// verdict of a rule on a request, before its counts are looked at.
+type applicability uint8
+
+const (
+	applies applicability = iota
+	appliesNot
+	bars // it denies the request, whatever its counts are
+)
+
+// makeKey makes the key that a rule's hits are counted under, unless attributes of it are missing.
+func (q *ruleDecision) makeKey(a *evaluation, r *rules.Rule, attrs identity.Attributes) applicability {
+	q.from = len(a.text)
+	text, ok := q.limiter.group.Host.AppendKey(a.text, r, attrs)
+	switch {
+	case ok:
+		q.to, a.text = len(text), text
+		return applies
+	case r.OnMissing == rules.Deny:
+		q.retry, q.to = Never, q.from
+		return bars
+	}
+	return appliesNot
 }

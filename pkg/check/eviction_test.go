@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/offpath-io/offpath/pkg/check/internal/counter"
 	"github.com/offpath-io/offpath/pkg/rules"
 )
 
@@ -26,14 +27,14 @@ func TestIdleCellsAreLookedAtSeldom(t *testing.T) {
 		atTime(now, l).Check("k", 1)
 		atTime(now+50*ms, f).Step()
 		f.answer(now+51*ms, 1)
-		var dues [laterLooks]int64
+		var dues [counter.LaterLooks]int64
 		looks, left := 0, time.Duration(0)
 		for ; now < begin+int64(3*day) && left == 0; now += int64(10 * time.Second) {
 			atTime(now, f).Step()
 			before := dues
 			for i := range dues {
-				if dues[i] = 0; f.reporter.ageing.known[i].Len() > 0 {
-					dues[i] = f.reporter.ageing.known[i].Peek().due
+				if dues[i] = 0; f.host.Ageing.Known[i].Len() > 0 {
+					dues[i] = f.host.Ageing.Known[i].Peek().Due
 				}
 			}
 			if dues != before {

@@ -5,41 +5,10 @@ import (
 	"slices"
 	"time"
 
+	"github.com/offpath-io/offpath/pkg/check/internal/counter"
 	"github.com/offpath-io/offpath/pkg/identity"
 	"github.com/offpath-io/offpath/pkg/rules"
 )
-
-// Explanation is what one rule makes of a request.
-type Explanation struct {
-	Rule string
-	// Why the rule does not apply; "" if it does.
-	Why string
-	// Barred is why the rule denies the request whatever its counts are; "" if it does not.
-	Barred string
-	// Counter is the name under which hits are counted: the rule's, or that of an override with a
-	// limit of its own.
-	Counter string
-	// Override is the place of the override for the request, or -1.
-	Override int
-	Key      string
-	// Limit that decides the request, with what overrides, throttle and priority change.
-	Limit int64
-	// Cost in hits. BadCost: the cost attribute is invalid, so Cost is the caller's.
-	Cost    int64
-	BadCost bool
-	// Count is the number of hits that are known to lie in the window. Others is the number that
-	// other checkers are expected to have admitted beyond that, including a reserve.
-	Count, Others float64
-	// Room is how many hits would pass now.
-	Room int64
-	// Denies: the rule would deny the request. RetryAfter is that denial's.
-	Denies     bool
-	RetryAfter time.Duration
-	// Shadow: the rule only shows its denials.
-	Shadow bool
-	// Decides: Check would name this rule.
-	Decides bool
-}
 
 // explain is what a check would decide, and what each rule of the set makes of the request.
 func (c *Checker) explain(
@@ -97,7 +66,7 @@ func (p *ruleset) explainRule(
 ) ruleDecision {
 	e := &p.entries[place]
 	*x = Explanation{Rule: e.rule.Name, Override: -1}
-	q := ruleDecision{limiter: e.limiter, cost: cost}
+	q := ruleDecision{limiter: e.limiter, Hit: counter.Hit{Cost: cost}}
 	q.explainCaller(x, e, attrs, now)
 	return q
 }
@@ -189,28 +158,28 @@ func (q *ruleDecision) explainCaller(x *Explanation, e *entry, attrs identity.At
 func (a *evaluation) explainKey(x *Explanation, q *ruleDecision, attrs identity.Attributes) {
 	q.from = len(a.text)
 	if !q.barred {
-		a.text, _ = q.limiter.checker.appendKey(a.text, q.limits.rule, attrs)
+		a.text, _ = q.limiter.group.Host.AppendKey(a.text, q.limits.rule, attrs)
 	}
 	q.to = len(a.text)
-	x.Counter, x.Key = q.limiter.name, string(a.text[q.from:q.to])
-	x.Cost, x.BadCost = q.cost, q.badCost
+	x.Counter, x.Key = q.limiter.group.Name, string(a.text[q.from:q.to])
+	x.Cost, x.BadCost = q.Cost, q.badCost
 	a.decisions = append(a.decisions, *q)
 }
 
 // explainCounts says what the rule's counts make of the request.
 func (a *evaluation) explainCounts(x *Explanation, q *ruleDecision, key string, now int64) {
-	x.Limit = q.limits.capacity
-	if !q.barred && q.limiter.hasRoomFor(key) {
-		q.cell = new(view).of(q.limiter, key, now)
+	x.Limit = q.limits.Capacity
+	if !q.barred && q.limiter.group.HasRoomFor(key) {
+		q.Counter = new(counter.View).Of(&q.limiter.group, key, now)
 	}
 	var d Decision
 	q.ask(&d, now, key)
 	x.Denies, x.RetryAfter, x.Room = !d.Allowed, d.RetryAfter, d.Remaining
-	if q.cell == nil {
+	if !q.HasCounter() {
 		return
 	}
-	x.Count = q.cell.count(q.limits, q.at)
-	if q.cell.keyForecast() != nil {
-		x.Others = max(q.cell.used(q.limits.whole(), now)-x.Count, 0)
+	x.Count = q.Counter.Count(&q.limits.Limits, q.At)
+	if q.Counter.Forecast() != nil {
+		x.Others = max(q.Counter.Used(&q.limits.whole().Limits, now)-x.Count, 0)
 	}
 }

@@ -9,6 +9,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/offpath-io/offpath/pkg/check/internal/counter"
 	"github.com/offpath-io/offpath/pkg/identity"
 	"github.com/offpath-io/offpath/pkg/rules"
 	"github.com/offpath-io/offpath/pkg/window"
@@ -247,9 +248,9 @@ func TestRecordBringsTheReportForward(t *testing.T) {
 	_, c := newStore(t, Options{}, rule("r", 50, time.Second, 1))
 	l := limiter(t, c, "r")
 	atTime(noon, l).try(Record, "k", 24)
-	expect(t, c.rounds.wanted.Load() == 0, "there is no hurry")
+	expect(t, c.host.Rounds.Wanted.Load() == 0, "there is no hurry")
 	atTime(noon, l).try(Record, "k", 1)
-	expect(t, c.rounds.wanted.Load() == nextFast, "half of the limit is used up")
+	expect(t, c.host.Rounds.Wanted.Load() == counter.NextFast, "half of the limit is used up")
 }
 
 // TestCountAllCannotOverflow, however many denied hits are charged.

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/offpath-io/offpath/pkg/check/internal/counter"
 	"github.com/offpath-io/offpath/pkg/events"
 	"github.com/offpath-io/offpath/pkg/rules"
 )
@@ -115,11 +116,11 @@ func (s *store) Report(_ uint32, _ uint64, report []byte) error {
 }
 
 func (s *store) count(m *events.Report) {
-	for _, kind := range [...]int{ofAdmitted, ofDenied} {
-		denied := kind == ofDenied
-		eachKey(m.Hits, kind, func(rule uint32, key []byte, t totals) {
-			for i, v := range t.value {
-				s.totals[storeKey{m.Hits.Rules[rule].Name, string(key), t.newest - t.age[i], denied}] += v
+	for _, kind := range [...]int{counter.AdmittedHits, counter.DeniedHits} {
+		denied := kind == counter.DeniedHits
+		counter.EachTotals(m.Hits, kind, func(rule uint32, key []byte, t counter.Totals) {
+			for i, v := range t.Value {
+				s.totals[storeKey{m.Hits.Rules[rule].Name, string(key), t.Newest - t.Age[i], denied}] += v
 				if denied {
 					s.ownDenied += v
 				} else {
@@ -164,23 +165,23 @@ func (s *store) answers(t testing.TB) (payloads [][]byte) {
 // elsewhere lets other checkers admit and deny hits, and announces it by an alarm.
 func (s *store) elsewhere(t testing.TB, l *Limiter, key string, now int64, admitted, denied uint64) {
 	s.mu.Lock()
-	rule := l.wire(now)
+	rule := l.group.Wire(now)
 	let, not := storeKey{rule.Name, key, rule.Newest, false}, storeKey{rule.Name, key, rule.Newest, true}
 	s.totals[let] += admitted
 	s.totals[not] += denied
 	s.alarm++
-	a := alarmOf(l, now, 1, key, keyTotal{ofDenied, s.totals[not]}, keyTotal{ofAdmitted, s.totals[let]})
+	a := alarmOf(l, now, 1, key, keyTotal{counter.DeniedHits, s.totals[not]}, keyTotal{counter.AdmittedHits, s.totals[let]})
 	a.Version, a.Made = s.alarm, now
 	payload := encode(t, a)
 	s.mu.Unlock() // what the checker sends at once would wait for it
-	atTime(now, l.checker).Receive(events.KindAlarm, payload)
+	atTime(now, l.checker()).Receive(events.KindAlarm, payload)
 }
 
 // settled reports and answers until nothing is in flight.
 func (s *store) settled(t testing.TB, c *Checker, now int64) {
 	for range 4 {
 		now += 50 * ms
-		c.reporter.step(now, true)
+		c.reporter.Step(now, true)
 		s.deliver(t, c, now)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/offpath-io/offpath/pkg/check/internal/counter"
 	"github.com/offpath-io/offpath/pkg/events"
 )
 
@@ -22,8 +23,8 @@ func TestForecastBeginsAtAQuarterOfTheLimit(t *testing.T) {
 		{"eight", 8, Options{}, 1000, true},
 		{"alone", 1, Options{}, 1000, false},
 		{"switched off", 8, Options{Tuning: tuning{NoForecast: true}}, 1000, false},
-		{"the smallest limit that is worth it", 2, Options{}, fewestForForecast, true},
-		{"a smaller one", 2, Options{}, fewestForForecast - 1, false},
+		{"the smallest limit that is worth it", 2, Options{}, counter.FewestForForecast, true},
+		{"a smaller one", 2, Options{}, counter.FewestForForecast - 1, false},
 	} {
 		f, l := newFleetOf(t, test.checkers, test.o, test.limit, time.Minute)
 		passed := int64(0)
@@ -50,8 +51,8 @@ func TestAllowancesEndWhereTheForecastBegins(t *testing.T) {
 	f.alarm(noon, 1, l, "k", 150)
 	for _, cost := range []int64{1, 900} {
 		atTime(noon, l).Check("k", cost)
-		word := l.holds([]byte("k")).allowance.Load()
-		expect(t, word&leftMask <= 25 && word&leftMask >= 20, "after a hit of %d an allowance of %d", cost, word&leftMask)
+		word := l.group.Holds([]byte("k")).Allowance.Load()
+		expect(t, word&counter.LeftMask <= 25 && word&counter.LeftMask >= 20, "after a hit of %d an allowance of %d", cost, word&counter.LeftMask)
 	}
 }
 
@@ -98,10 +99,10 @@ func TestIdleCellsHaveNoForecast(t *testing.T) {
 		atTime(noon+52*ms, l).Check(key, 1)
 	}
 	atTime(noon+100*ms, f).Step()
-	f.idle.cache.Wait()
-	old := l.recall("k")
-	require(t, had && old != nil && l.holds([]byte("k")) == nil, "the key had a forecast: %v; remembered: %v", had, old != nil)
-	expect(t, old.keyForecast() == nil, "a key that has made room for others still has its forecast")
+	f.host.Idle.Cache.Wait()
+	old := l.group.Recall("k")
+	require(t, had && old.Counter != nil && l.group.Holds([]byte("k")) == nil, "the key had a forecast: %v; remembered: %v", had, old.Counter != nil)
+	expect(t, old.Forecast() == nil, "a key that has made room for others still has its forecast")
 }
 
 // TestForecastsLeaveSoon, within two minutes of silence, also where their counter is not looked at
@@ -134,12 +135,11 @@ func TestWindowOfACell(t *testing.T) {
 	hit(l, now, "k", 3)
 	want := func(what string, now int64, used, unreported float64) {
 		t.Helper()
-		c := l.holds([]byte("k"))
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		terms := c.limiter.limits.Load()
-		_, at := c.room(terms, now)
-		w := c.window(terms, at)
+		c := l.group.Holds([]byte("k")).Lock()
+		defer c.Unlock()
+		terms := c.Group.Limits.Load()
+		_, at := c.Room(terms, now)
+		w := c.Window(terms, at)
 		// The 300 leave at 60 a second.
 		expect(t, w.Limit == 1000 && w.Free == 1000-used && math.Abs(w.Freed*1e9-60) <= 1e-6 && w.Unreported == unreported,
 			"%s: %+v", what, w)

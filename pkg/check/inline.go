@@ -10,6 +10,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/offpath-io/offpath/pkg/check/internal/counter"
 	"github.com/offpath-io/offpath/pkg/rules"
 	"github.com/offpath-io/offpath/pkg/window"
 )
@@ -35,7 +36,6 @@ const (
 	// up.
 	MaxInlineLimits = 1024
 
-	inlinePrefix = "own "
 	// mostLimits is how many limits of one name are remembered at a time. It bounds memory alone:
 	// when there are more, all are forgotten and made anew as they come.
 	mostLimits = 1024
@@ -44,7 +44,7 @@ const (
 	// inlineStamps is how many limits of a name have a stamp: all that there are, each once. An
 	// allowance may outlive any number of limits that others come with, so a stamp that came again
 	// would let hits pass by another's limit.
-	inlineStamps = uint64(stampMask / oneStamp)
+	inlineStamps = uint64(counter.StampMask / counter.OneStamp)
 )
 
 // ErrInlineLimits is the Result.Err of one name more than MaxInlineLimits.
@@ -69,11 +69,11 @@ type inline struct {
 
 // limiter returns the limiter of a name, and the limits of a limit. A name that is known is found
 // without a lock.
-func (i *inlineLimits) limiter(c *Checker, of *InlineLimit) (*Limiter, *limits, error) {
+func (i *inlineLimits) limiter(h *counter.Host, of *InlineLimit) (*Limiter, *limits, error) {
 	known := i.named(of.Name)
 	if known == nil || known.rule.Window != of.Window || of.Limit < 1 || of.Limit > window.MaxCount {
 		var err error
-		if known, err = i.add(c, of); err != nil {
+		if known, err = i.add(h, of); err != nil {
 			return nil, nil, err
 		}
 	}
@@ -88,7 +88,7 @@ func (i *inlineLimits) named(name string) *inline {
 }
 
 // add makes a name known, or says what is wrong.
-func (i *inlineLimits) add(c *Checker, of *InlineLimit) (*inline, error) {
+func (i *inlineLimits) add(h *counter.Host, of *InlineLimit) (*inline, error) {
 	rule, err := of.rule()
 	if err != nil {
 		return nil, err
@@ -109,7 +109,7 @@ func (i *inlineLimits) add(c *Checker, of *InlineLimit) (*inline, error) {
 			next = maps.Clone(*all)
 		}
 		known = &inline{rule: rule, limits: make(map[int64]*limits)}
-		known.limiter = newLimiter(c, inlineIDs+uint64(len(next)), rule)
+		known.limiter = newLimiter(h, inlineIDs+uint64(len(next)), rule)
 		known.within(of.Limit)
 		next[of.Name] = known
 		i.at.Store(&next)
@@ -158,21 +158,18 @@ func (i *inline) within(limit int64) *limits {
 	rule := *i.rule
 	rule.Limit = limit
 	t = newLimits(&rule, 0)
-	if t.restless = i.made >= inlineStamps; !t.restless {
+	if t.Restless = i.made >= inlineStamps; !t.Restless {
 		i.made++
-		t.stamp = i.made * oneStamp
+		t.Stamp = i.made * counter.OneStamp
 	}
 	i.limits[limit] = t
 	// What is done behind, without knowing who asks, goes by the lowest limit: reports that come
 	// sooner than they need do no harm.
-	if least == nil || limit < least.limit {
-		i.limiter.limits.Store(t)
+	if least == nil || limit < least.Limit {
+		i.limiter.setLimits(t)
 	}
 	return t
 }
-
-// isInline says whether a counter is of limits that requests bring along.
-func isInline(counter string) bool { return strings.HasPrefix(counter, inlinePrefix) }
 
 // find returns the limiter of a counter's name, or nil.
 func (i *inlineLimits) find(counter string) *Limiter {

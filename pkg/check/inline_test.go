@@ -11,6 +11,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/offpath-io/offpath/pkg/check/internal/counter"
 	"github.com/offpath-io/offpath/pkg/window"
 )
 
@@ -163,16 +164,16 @@ func TestInlineLimitsAtOnce(t *testing.T) {
 func TestInlineLimitsOutnumberStamps(t *testing.T) {
 	c := newChecker(t, Options{}, rule("r", 10, time.Minute, 1))
 	checkInline(t, c, noon, inlineLimit("a", 1_000_000), "k", 1) // leaves one behind
-	cell := c.inline.find("own a").holds([]byte("k"))
+	cell := c.inline.find("own a").group.Holds([]byte("k"))
 	stamps := make(map[uint64]bool)
 	for i := range int64(1 << 16) {
 		of := inlineLimit("a", 2+i)
-		_, terms, err := c.inline.limiter(c, &of)
-		require(t, err == nil && terms.limit == 2+i, "limit %d: %+v, %v", 2+i, terms, err)
-		v, _, _ := cell.take(terms.stamp, noon)
-		require(t, v != allowed, "limit %d: spends what one of 1,000,000 has left behind", 2+i)
-		require(t, terms.restless || !stamps[terms.stamp], "limit %d: has the stamp of another", 2+i)
-		stamps[terms.stamp] = true
+		_, terms, err := c.inline.limiter(&c.host, &of)
+		require(t, err == nil && terms.Limit == 2+i, "limit %d: %+v, %v", 2+i, terms, err)
+		v, _, _ := cell.Take(terms.Stamp, noon)
+		require(t, v != counter.Allowed, "limit %d: spends what one of 1,000,000 has left behind", 2+i)
+		require(t, terms.Restless || !stamps[terms.Stamp], "limit %d: has the stamp of another", 2+i)
+		stamps[terms.Stamp] = true
 	}
 	last := inlineLimit("a", 5_000_000) // for which there is no stamp any more
 	for i := range int64(4) {

@@ -126,8 +126,8 @@ func TestForgottenSpendings(t *testing.T) {
 	f.pass(l, 3, 1, 1)
 	atTime(noon+50*ms, f).Step()
 	f.answer(noon+51*ms, 1)
-	first := f.table.load(l, "k")
-	for i, at := 0, noon+60*ms; f.table.load(l, "k") == first; at += 10 * ms { // others come, until it leaves
+	first := f.host.Table.Load(&l.group, "k")
+	for i, at := 0, noon+60*ms; f.host.Table.Load(&l.group, "k") == first; at += 10 * ms { // others come, until it leaves
 		if i++; i > 1000 {
 			t.Fatal("it stays")
 		}
@@ -148,11 +148,11 @@ func TestForgottenSpendings(t *testing.T) {
 func TestPermitsKeepTheirCell(t *testing.T) {
 	f, l := fleetAndLimiter(t, Options{MaxLiveKeys: 4, MaxIdleKeys: -1}, strictRule("r", 10, time.Minute, 1))
 	f.firstGrant(l, 2, 0)
-	first := f.table.load(l, "k")
+	first := f.host.Table.Load(&l.group, "k")
 	for i, at := 0, noon+60*ms; at < noon+20*second; i, at = i+1, at+10*ms {
 		atTime(at, l).Check(string(rune('a'+i%6)), 20)
 		atTime(at, f).Step()
-		require(t, f.table.load(l, "k") == first, "it has left with permits that it owes")
+		require(t, f.host.Table.Load(&l.group, "k") == first, "it has left with permits that it owes")
 	}
 }
 
@@ -162,7 +162,7 @@ func TestUnansweredCellLeaves(t *testing.T) {
 	passes(l, noon, 1)
 	f.steps(1, 1000, 50)
 	m, _ := f.asked()
-	f.reporter.shards[0].generation = 1
+	f.receive(noon+second, events.KindAlarm, &events.Alarm{Generation: 1, Version: 1, Totals: new(events.Table)})
 	f.receive(noon+second, events.KindGrant, &events.Grant{ // an answer that says nothing: its store is no more
 		Epoch: m.Epoch, Sequence: m.Sequence, Age: []int64{0}, Granted: []uint64{0}, Spoken: []uint64{0}, WaitMs: []uint64{0},
 	})

@@ -8,6 +8,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/offpath-io/offpath/pkg/check/internal/counter"
 	"github.com/offpath-io/offpath/pkg/check/internal/fleetclock"
 	"github.com/offpath-io/offpath/pkg/events"
 	"github.com/offpath-io/offpath/pkg/rules"
@@ -137,7 +138,7 @@ func TestLocalTokenBucketIsTheArithmetic(t *testing.T) {
 				receipts = slices.Delete(receipts, i, i+1)
 				cost := rapid.Int64Range(0, 8).Draw(t, "true cost")
 				must(t, atTime(now, c).Settle(o.receipt, cost))
-				if d.Shape.Bucket(now)-o.bucket < int64(l.live) {
+				if d.Shape.Bucket(now)-o.bucket < int64(l.group.Live) {
 					all[o.bucket] += cost - o.estimate
 					hits[o.hit].cost = cost
 				}
@@ -183,7 +184,7 @@ func (f *fleet) levelMessage(now int64, l *Limiter, inAlarm bool, age int64, par
 		f.receive(now, events.KindRefresh, m)
 		return
 	}
-	a := alarmOf(l, now, 1, "k", keyTotal{ofAdmitted, total})
+	a := alarmOf(l, now, 1, "k", keyTotal{counter.AdmittedHits, total})
 	a.Totals.SetLevel(age, parts)
 	f.receive(now, events.KindAlarm, a)
 }
@@ -242,21 +243,21 @@ func TestLevelsAreRemembered(t *testing.T) {
 		atTime(now, c).Step()
 		now += 35 * second / 10
 	}
-	old := l.holds([]byte("k"))
+	old := l.group.Holds([]byte("k"))
 	want := left(l, now, "k")
 	if old == nil || want < 550 || want > 610 {
 		t.Fatalf("%d left in %v", want, old)
 	}
-	old.mu.Lock()
-	fresh := newCell(l, "k", noon)
-	fresh.learn(old)
-	old.mu.Unlock()
-	got, _ := fresh.room(l.limits.Load(), now)
+	locked := old.Lock()
+	fresh := counter.New(&l.group, "k", noon)
+	fresh.Learn(locked)
+	locked.Unlock()
+	got, _ := fresh.Room(l.group.Limits.Load(), now)
 	expect(t, got == want, "a cell that learnt of it has %d left, want %d", got, want)
 	for i := range int64(30) {
 		atTime(now+i*10*second, c).Step()
 	}
-	expect(t, l.holds([]byte("k")) == nil, "the cell stays when all has drained")
+	expect(t, l.group.Holds([]byte("k")) == nil, "the cell stays when all has drained")
 }
 
 // TestLocalShareOfWhatDrains: out of touch with the fleet, each checker keeps to its share of the
@@ -270,7 +271,7 @@ func TestLocalShareOfWhatDrains(t *testing.T) {
 		{draining("r", rules.LeakyBucket, 40, 80, time.Second, 10), 20},
 	} {
 		f, l := fleetAndLimiter(t, Options{ExpectCheckers: 4, Epoch: 1}, tt.rule)
-		f.Checker.fleet.Store(4)
+		f.Checker.host.Fleet.Store(4)
 		begin := noon + 100*second // long after the last word
 		atTime(begin, f).Step()
 		passes := make([]int, 3)

@@ -171,13 +171,13 @@ func TestIdleKeysAreRemembered(t *testing.T) {
 		now += 50 * ms
 		link.step(c, now)
 		atTime(now, l).Check(fmt.Sprint(i), 1)
-		c.idle.cache.Wait()
+		c.host.Idle.Cache.Wait()
 	}
 	d := atTime(now, l).try(Peek, "k", 4).Decision
 	expect(t, !d.Allowed && d.Remaining == 3, "a peek: %+v, want 10-7 left", d)
 	_, all := atTime(now, c).tryExplain(user("k"), 1)
 	expect(t, all[0].Count == 7, "%+v", all[0])
-	require(t, c.table.load(l, "k") == nil, "the key is live, or live again")
+	require(t, c.host.Table.Load(&l.group, "k") == nil, "the key is live, or live again")
 	d = atTime(now, l).Check("k", 1)
 	expect(t, d.Allowed && d.Remaining == 2, "after its return: %+v, want 10-7-1 left", d)
 }
@@ -189,16 +189,11 @@ func TestAlarmsCountWithoutRoom(t *testing.T) {
 	atTime(noon, l).Check("a", 1)
 	atTime(noon, l).Check("b", 1)
 	f.alarm(noon, 1, l, "blocked", 100)
-	f.idle.cache.Wait()
+	f.host.Idle.Cache.Wait()
 	d := atTime(noon, l).Check("blocked", 1)
 	expect(t, !d.Allowed, "passed: %+v", d)
 	d = atTime(noon, l).Check("unknown", 101)
 	expect(t, !d.Allowed && d.RetryAfter == Never, "a cost above the limit: %+v", d)
-}
-
-func (m *counterTable) count() (n int) {
-	m.each(func(*counter) { n++ })
-	return n
 }
 
 // TestConcurrentChecksFindOneCell per key, whichever goroutine makes it: of all first hits one

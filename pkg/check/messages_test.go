@@ -48,7 +48,7 @@ func TestWireRule(t *testing.T) {
 			change(&r)
 		}
 		_, l := fleetAndLimiter(t, Options{}, r, rule("whole", 100, time.Second, 1))
-		w := l.wire(noon)
+		w := l.group.Wire(noon)
 		expect(t, w.Algorithm == test.algorithm && w.Limit == test.limit && w.Burst == test.burst && w.GetLoose() == test.loose,
 			"%s: %v, want limit %d, burst %d, loose %v", test.why, w, test.limit, test.burst, test.loose)
 	}
@@ -136,8 +136,8 @@ func TestTraceFollowsReports(t *testing.T) {
 	now += 2 * second
 	flush(now, "parent of 3")
 	f.refuse(now+70*ms, 3)
-	for range mostRefusals - 1 {
-		f.refuse(now+70*ms+int64(refusedFor), 3)
+	for range refusalsTaken - 1 {
+		f.refuse(now+70*ms+int64(refusalsFor), 3)
 	}
 	want := []string{
 		"1: shard 0, 1 keys", "1: repeated", "1: answered", "1: merged",
@@ -145,3 +145,10 @@ func TestTraceFollowsReports(t *testing.T) {
 	}
 	expect(t, slices.Equal(lines, want), "got  %q\nwant %q", lines, want)
 }
+
+// When a report is given up that aggregators refuse, and how many buckets one may have.
+const (
+	refusalsTaken   = 3
+	refusalsFor     = 10 * time.Second
+	bucketsReported = 16_000
+)

@@ -243,7 +243,7 @@ rules:
   - {name: r, key: [user], limit: 10/minute, on_outage: open, throttle: soft, soft: {exceed: 10%}}
   - {name: dark, key: [user], limit: 10/minute, on_outage: closed, shadow: true}
 `)
-	c.freshness.Store(uint32(Outage))
+	c.host.Fresh.Store(uint32(Outage))
 	d := atTime(noon, c).Check(user("a"), 11)
 	expect(t, d.Allowed && !d.Exceeded && d.Shadow == "dark" && d.Freshness == Outage, "%+v", d)
 }

@@ -1,6 +1,7 @@
 package check
 
 import (
+	"github.com/offpath-io/offpath/pkg/check/internal/counter"
 	"github.com/offpath-io/offpath/pkg/identity"
 )
 
@@ -9,8 +10,8 @@ import (
 func (c *Checker) peek(
 	by decider, now int64, attrs identity.Attributes, key string, cost int64,
 ) (d Decision) {
-	a := c.scratch.Get().(*evaluation)
-	defer c.scratch.Put(a)
+	a := newEvaluation()
+	defer a.free()
 	switch {
 	case !a.fill(by, now, attrs, key, cost, peeking):
 		a.bar.decideBarred(&d, now)
@@ -33,30 +34,24 @@ func (c *Checker) peek(
 // askViews asks all of views of their counters.
 func (a *evaluation) askViews(now int64) Decision {
 	for i := range a.decisions {
-		if q := &a.decisions[i]; !q.barred && q.limiter.hasRoomFor(a.key(i)) {
-			q.cell = a.viewAt(i).of(q.limiter, a.key(i), now)
+		if q := &a.decisions[i]; !q.barred && q.limiter.group.HasRoomFor(a.key(i)) {
+			q.Counter = a.viewAt(i).Of(&q.limiter.group, a.key(i), now)
 		}
 	}
 	var d Decision
 	a.ask(&d, now)
 	for i := range a.decisions {
-		a.decisions[i].cell = nil // nobody has locked it
+		a.decisions[i].Counter = counter.Locked{} // nobody has locked it
 	}
 	return d
 }
 
 // viewAt returns memory for a view of the counter of the decision at place i.
-func (a *evaluation) viewAt(i int) *view {
+func (a *evaluation) viewAt(i int) *counter.View {
 	for len(a.views) <= i {
-		a.views = append(a.views, new(view))
+		a.views = append(a.views, new(counter.View))
 	}
 	return a.views[i]
-}
-
-// hasRoomFor says whether a key has a counter, or could get one.
-func (l *Limiter) hasRoomFor(key string) bool {
-	k := l.checker
-	return k.table.load(l, key) != nil || k.liveKeys.Load() < int64(k.o.MaxLiveKeys)
 }
 
 // record charges whatever is asked, whether or not there is room.
@@ -67,14 +62,11 @@ func (a *evaluation) record(now int64) {
 	for i := range a.decisions {
 		q := &a.decisions[i]
 		q.noteCost()
-		if q.cell == nil { // no room for the key
-			q.limiter.tallies[0].further.Add(q.cost)
-			q.limiter.overflow.Add(q.cost)
-			q.limiter.noteRevived()
+		if !q.HasCounter() { // no room for the key
+			q.limiter.admitOverflow(0, q.Cost)
 			continue
 		}
-		q.room, q.at = q.cell.room(q.limits, now)
-		q.shared = q.limiter.isShared()
-		q.chargeAnyway(q.cost)
+		q.prepare()
+		q.Record(now)
 	}
 }

@@ -8,6 +8,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/offpath-io/offpath/pkg/check/internal/counter"
 	"github.com/offpath-io/offpath/pkg/identity"
 )
 
@@ -219,10 +220,10 @@ rules:
 // with others'.
 func (s *stage) known(rule, key string, at int64) (known, used float64) {
 	l, _ := s.Limiter(rule)
-	c := new(view).of(l, key, at)
-	t := l.limits.Load()
-	_, read := c.room(t, at)
-	return l.shape.Count(c.totals(), read), c.used(t, at)
+	c := new(counter.View).Of(&l.group, key, at)
+	t := l.group.Limits.Load()
+	_, read := c.Room(t, at)
+	return l.group.Shape.Count(c.Totals(), read), c.Used(t, at)
 }
 
 // rulePart is one rule's part in a decision.
@@ -239,7 +240,7 @@ func (s *stage) parts(at int64, o op) (all []rulePart) {
 	a.askViews(at)
 	for i := range a.decisions {
 		q := &a.decisions[i]
-		all = append(all, rulePart{q.limits.name, q.limiter.name, q.cost, q.denies})
+		all = append(all, rulePart{q.limits.name, q.limiter.group.Name, q.Cost, q.denies})
 	}
 	return all
 }

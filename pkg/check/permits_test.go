@@ -6,6 +6,9 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/offpath-io/offpath/pkg/check/internal/counter"
+	"github.com/offpath-io/offpath/pkg/events"
 )
 
 func TestStrictSpendsWhatIsGranted(t *testing.T) {
@@ -72,7 +75,7 @@ func TestGrantOfAnOlderGeneration(t *testing.T) {
 	f, l := strictFleet(t, 10, time.Second)
 	atTime(noon, l).Check("k", 1)
 	atTime(noon+ms, f).Step()
-	f.reporter.shards[0].generation = 2
+	f.receive(noon+ms, events.KindAlarm, &events.Alarm{Generation: 2, Version: 1, Totals: new(events.Table)})
 	f.grants(noon+2*ms, 0, 3, 3, 0) // of generation 1
 	f.pass(l, 3, 3, 0)
 }
@@ -108,13 +111,13 @@ func TestStopGivesPermitsBack(t *testing.T) {
 		l := limiter(t, f.Checker, "r")
 		granted, returned, answered := map[string]uint64{}, map[string]uint64{}, 0
 		answer := func() { // by what is wanted
-			f.reporter.mu.Lock() // which Run sends under
+			f.reporter.Lock() // which Run sends under
 			requests := f.tape.leases[answered:]
-			f.reporter.mu.Unlock()
+			f.reporter.Unlock()
 			for _, m := range requests {
 				answered++
 				text, values := m.Keys.KeyText, m.Keys.Value
-				f.grant(systemTime(), m, func(i int) (uint64, time.Duration) {
+				f.grant(counter.SystemTime(), m, func(i int) (uint64, time.Duration) {
 					key := string(text[:m.Keys.KeyLength[i]])
 					text = text[len(key):]
 					for range m.Keys.KeyCells[i] {

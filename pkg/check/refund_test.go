@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/offpath-io/offpath/pkg/check/internal/counter"
 	"github.com/offpath-io/offpath/pkg/events"
 	"github.com/offpath-io/offpath/pkg/rules"
 )
@@ -13,34 +14,34 @@ import (
 // TestRefundsStayWithTheirBuckets in a counter, which counts 30, 20 and 10 hits, of which 3, 2 and
 // 11 are refunded.
 func TestRefundsStayWithTheirBuckets(t *testing.T) {
-	merge := func(c *counter, news bool, age []int64, value ...uint64) {
-		expect(t, (totals{newest: c.newest, age: age, value: value}).mergeRefunds(c) == news,
+	merge := func(c counter.Locked, news bool, age []int64, value ...uint64) {
+		expect(t, (counter.Totals{Newest: c.Newest, Age: age, Value: value}).MergeRefunds(c) == news,
 			"%v of %v: want news: %v", value, age, news)
 	}
 	for why, step := range map[string]struct {
-		do   func(c *counter)
+		do   func(c counter.Locked)
 		want []int64
 	}{
-		"never below 0":        {func(*counter) {}, []int64{27, 18, 0}},
-		"a bucket later":       {func(c *counter) { c.rotate(noon + 30*second) }, []int64{0, 27, 18}},
-		"long after":           {func(c *counter) { c.rotate(noon + 3600*second) }, []int64{0, 0, 0}},
-		"a clock that is back": {func(c *counter) { c.pullBack(1) }, []int64{45, 0, 0}},
-		"a store without data": {func(c *counter) { c.forgetBase() }, []int64{0, 0, 0}},
-		"an older message":     {func(c *counter) { merge(c, false, []int64{0, 1, 7}, 2, 2, 9) }, []int64{27, 18, 0}},
-		"a newer one":          {func(c *counter) { merge(c, true, []int64{0, 1}, 2, 5) }, []int64{27, 15, 0}},
+		"never below 0":        {func(counter.Locked) {}, []int64{27, 18, 0}},
+		"a bucket later":       {func(c counter.Locked) { c.Rotate(noon + 30*second) }, []int64{0, 27, 18}},
+		"long after":           {func(c counter.Locked) { c.Rotate(noon + 3600*second) }, []int64{0, 0, 0}},
+		"a clock that is back": {func(c counter.Locked) { c.PullBack(1) }, []int64{45, 0, 0}},
+		"a store without data": {func(c counter.Locked) { c.ForgetBase() }, []int64{0, 0, 0}},
+		"an older message":     {func(c counter.Locked) { merge(c, false, []int64{0, 1, 7}, 2, 2, 9) }, []int64{27, 18, 0}},
+		"a newer one":          {func(c counter.Locked) { merge(c, true, []int64{0, 1}, 2, 5) }, []int64{27, 15, 0}},
 	} {
 		_, l := checkerAndLimiter(t, Options{}, rule("r", 100, time.Minute, 2))
-		c, learnt := newCell(l, "k", noon), newCell(l, "k", noon)
-		copy(c.totals(), []int64{30, 20, 10})
-		c.mayRefund()
-		copy(c.more.refunded, []int64{3, 2, 11})
-		learnt.learn(c) // from the idle cache
-		for _, c := range []*counter{c, learnt} {
+		c, learnt := counter.New(&l.group, "k", noon), counter.New(&l.group, "k", noon)
+		copy(c.Totals(), []int64{30, 20, 10})
+		c.MayRefund()
+		copy(c.More.Refunded, []int64{3, 2, 11})
+		learnt.Learn(c) // from the idle cache
+		for _, c := range []counter.Locked{c, learnt} {
 			step.do(c)
-			terms, at := l.limits.Load(), l.shape.End(c.newest-1) // when the bucket begins
-			n, freed := c.count(terms, at), c.freed(terms, at)
-			if net := c.net(); !slices.Equal(net, step.want) || n != l.shape.Count(step.want, at) ||
-				freed != float64(step.want[2])/float64(l.shape.BucketSize()) {
+			terms, at := l.group.Limits.Load(), l.group.Shape.End(c.Newest-1) // when the bucket begins
+			n, freed := c.Count(terms, at), c.Freed(terms, at)
+			if net := c.Net(); !slices.Equal(net, step.want) || n != l.group.Shape.Count(step.want, at) ||
+				freed != float64(step.want[2])/float64(l.group.Shape.BucketSize()) {
 				t.Errorf("%s: %v, counts %v, %v leave per ns; want %v", why, net, n, freed, step.want)
 			}
 		}
@@ -50,7 +51,7 @@ func TestRefundsStayWithTheirBuckets(t *testing.T) {
 // TestRefundsFreeCallers: a caller who is kept out passes as soon as this checker hears of a
 // refund, in whatever order.
 func TestRefundsFreeCallers(t *testing.T) {
-	admitted, refunded := keyTotal{ofAdmitted, 50}, keyTotal{ofRefunded, 45}
+	admitted, refunded := keyTotal{counter.AdmittedHits, 50}, keyTotal{counter.RefundedHits, 45}
 	for why, alarms := range map[string][][]keyTotal{
 		"one alarm":    {{admitted, refunded}},
 		"either order": {{refunded, admitted}},
@@ -211,7 +212,7 @@ func TestLateAlarmsAreNetOfRefunds(t *testing.T) {
 			f.answerLevel(noon+50*ms, 700, 900, 61, 0)
 			want = refunded
 		}
-		for _, row := range []keyTotal{{ofRefunded, 700}, admitted(900)} {
+		for _, row := range []keyTotal{{counter.RefundedHits, 700}, admitted(900)} {
 			a := alarmOf(l, noon, 1, "k", row)
 			a.Totals.SetLevel(61, 0)
 			f.receive(later, events.KindAlarm, a)
@@ -238,7 +239,7 @@ func TestSettleQueueInAFleet(t *testing.T) {
 	f.answerLevel(now, 0, 20, 51, 0)
 	mustSettle(t, f.Checker, now, text, 2)
 	now += 40 * ms
-	f.alarmRows(noon, l, "k", keyTotal{ofRefunded, 18})
+	f.alarmRows(noon, l, "k", keyTotal{counter.RefundedHits, 18})
 	d := atTime(now, l).Check("k", 1)
 	wait := 10 * time.Millisecond
 	expect(t, !d.Allowed && d.RetryAfter >= wait && d.RetryAfter <= wait+20*time.Millisecond, "2 hits take 100 ms: %+v", d)
@@ -252,6 +253,6 @@ func TestRefundsEndStrictBlocks(t *testing.T) {
 	f.firstGrant(l, 0, 30*time.Second)
 	f.pass(l, 3, 1, 0)
 	f.asksNothing(3, 1000, 10)
-	f.alarmRows(noon+second, l, "k", keyTotal{ofRefunded, 5})
+	f.alarmRows(noon+second, l, "k", keyTotal{counter.RefundedHits, 5})
 	f.asks(1000, leaseWish{want: 1})
 }

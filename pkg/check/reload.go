@@ -1,15 +1,15 @@
 package check
 
 import (
-	"errors"
 	"fmt"
+	"maps"
+	"slices"
 
+	"github.com/offpath-io/offpath/pkg/check/internal/counter"
+	"github.com/offpath-io/offpath/pkg/identity"
 	"github.com/offpath-io/offpath/pkg/rules"
 	"github.com/offpath-io/offpath/pkg/window"
 )
-
-// errNoRules is the error of a nil set.
-var errNoRules = errors.New("check: no rules")
 
 // SetRules puts a set of rules in force, in place of the one before. Any goroutine may call it at
 // any time, also while Run is at work. A decision is made by one of the two sets; a decision that
@@ -37,9 +37,9 @@ func (c *Checker) SetRules(set *rules.Set, revision uint64) error {
 	if revision < old.revision {
 		return fmt.Errorf("check: rules of revision %d: those in force are of revision %d", revision, old.revision)
 	}
-	fleet := c.exactTime()
-	next := c.compile(set, revision, window.InForce(revision, fleet), old, c.reporter.findRetired)
-	if c.reporter.install(next, old) {
+	fleet := c.host.ExactTime()
+	next := c.compile(set, revision, window.InForce(revision, fleet), old, c.findRetired)
+	if c.install(next, old) {
 		c.adjust(fleet)
 	}
 	c.swaps.tell()
@@ -48,40 +48,40 @@ func (c *Checker) SetRules(set *rules.Set, revision uint64) error {
 
 // install puts a ruleset in force. It returns whether there are limiters whose counters have to be
 // adjusted, which are marked.
-func (b *reporter) install(next, old *ruleset) (adjust bool) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.installs++
+func (c *Checker) install(next, old *ruleset) (adjust bool) {
+	c.reporter.Lock()
+	defer c.reporter.Unlock()
+	c.retirees.installs++
 	for _, e := range next.entries {
 		l := e.limiter
-		b.comeBack(l)
+		c.comeBack(l)
 		before := l.limits.Load()
-		l.installed = b.installs
-		if before != nil && before.stamp != e.limits.stamp {
-			l.changed, adjust = b.installs, true
+		l.installed = c.retirees.installs
+		if before != nil && before.Stamp != e.limits.Stamp {
+			l.group.Changed, adjust = c.retirees.installs, true
 		}
-		l.limits.Store(e.limits)
+		l.setLimits(e.limits)
 	}
-	fleet, retired := b.checker.clock.Fleet(b.now), false
+	fleet, retired := c.reporter.FleetTime(), false
 	for _, e := range old.all() {
 		l := e.limiter
-		if l.installed == b.installs {
+		if l.installed == c.retirees.installs {
 			continue
 		}
-		b.retire(l)
+		c.retire(l)
 		retired = true
-		if l.strict != nil { // its permits should not lie idle
-			l.changed, adjust = b.installs, true
+		if l.group.Strict != nil { // its permits should not lie idle
+			l.group.Changed, adjust = c.retirees.installs, true
 		}
 	}
 	if next.strict {
-		b.checker.everStrict.Store(true)
+		c.reporter.Strict.Store(true)
 	}
-	b.checker.ruleset.Store(next)
+	c.ruleset.Store(next)
 	if retired {
-		b.lookSoon(fleet)
+		c.host.LookSoon(fleet)
 	}
-	b.releaseRetired(fleet)
+	c.releaseRetired(fleet)
 	return adjust
 }
 
@@ -89,42 +89,92 @@ func (b *reporter) install(next, old *ruleset) (adjust bool) {
 // need none of it: it is there so that what was left to rest under the old ones moves if it should
 // not rest under the new.
 func (c *Checker) adjust(fleet int64) {
-	number := c.reporter.installs // nobody else changes it while reload is locked
-	c.table.each(func(x *counter) {
-		if x.limiter.changed != number {
-			return
+	number := c.retirees.installs // nobody else changes it while reload is locked
+	c.host.Table.Each(func(x *counter.Counter) {
+		if x.Group.Changed == number {
+			x.Adjust(fleet)
 		}
-		x.mu.Lock()
-		defer x.mu.Unlock()
-		if x.is(dead) {
-			return
-		}
-		t := x.limiter.limits.Load()
-		room, at := x.room(t, fleet) // withdraws what the old limits have left behind
-		if p := x.permits(); p != nil {
-			p.Adjust(at, t.wire, x.limiter.retired.Load())
-			x.askIfNeeded(p, at)
-			return
-		}
-		x.adjustCounts(t, room, at)
 	})
 }
 
-// adjustCounts lets others hear of a key that has come near its limit. The lock is held, the
-// counter current.
-func (c *counter) adjustCounts(t *limits, room, at int64) {
-	if !c.limiter.isShared() || !c.hasPending() {
+// SetBlocks puts blocks in force, in place of all those before. Any goroutine may call it at any
+// time. A block holds for every decision that begins after SetBlocks has returned, by key or by
+// attributes, until its end; it denies without looking at the count, charges nothing, and the
+// decision's RetryAfter is its end. Of rules with `shadow: true` it shows a denial. Blocks outlive
+// SetRules; one of a rule that is not in force waits for it. Of two with the same rule and key the
+// later end holds.
+//
+// Its cost grows with the number of blocks and rules.
+func (c *Checker) SetBlocks(list []Block) {
+	c.reload.Lock()
+	defer c.reload.Unlock()
+	next := make(blocks)
+	for _, b := range list {
+		next.add(b.Rule, identity.Bound(b.Key), b.Until)
+		if c.o.KeyHash != nil {
+			next.add(b.Rule, string(c.host.AppendText(nil, b.Key)), b.Until)
+		}
+	}
+	before := c.blocks
+	c.blocks = next
+	p := *c.ruleset.Load()
+	p.entries = slices.Clone(p.entries)
+	changed := false
+	for i := range p.entries {
+		e := &p.entries[i]
+		if maps.Equal(before[e.limits.name], next[e.limits.name]) {
+			continue
+		}
+		t := *e.limits // with the same stamp: what is left in counters is for keys that are not blocked
+		e.limits, changed = &t, true
+		e.addBlocks(next, c.o.KeyHash != nil)
+	}
+	if !changed {
 		return
 	}
-	if c.ensureForecast(t, at, room) != nil || room <= t.capacity/2 || c.unforeseen(t, room) <= 0 {
-		c.endDeferral()
-		c.limiter.checker.want(nextFast)
+	for i := range p.entries {
+		p.entries[i].limiter.setLimits(p.entries[i].limits)
 	}
+	c.ruleset.Store(&p)
+	c.swaps.tell()
 }
 
-func (p *ruleset) all() []entry {
-	if p == nil {
-		return nil
+// compile makes a ruleset of a set. old is the one in force, nil in the beginning; former finds
+// limiters of earlier ones; it comes into force at a time of the fleet. Nothing is changed.
+func (c *Checker) compile(set *rules.Set, revision uint64, inForce int64, old *ruleset, former func(missing []counter.ID) []*Limiter) *ruleset {
+	list, overrides := countedRules(set)
+	p := &ruleset{set: set, revision: revision, entries: make([]entry, len(list)), byName: make(map[string]*Limiter, len(list))}
+	p.rules = len(list) - len(overrides)
+	var missing []counter.ID
+	var at []int
+	for i, r := range list {
+		id := ruleIDOf(r, &c.host)
+		p.strict = p.strict || id.Strict
+		if l := old.limiter(id); l != nil {
+			p.entries[i].limiter = l
+			continue
+		}
+		missing, at = append(missing, id), append(at, i)
 	}
-	return p.entries
+	for i, l := range former(missing) {
+		p.entries[at[i]].limiter = l
+	}
+	for i, r := range list {
+		e := &p.entries[i]
+		if e.limiter == nil {
+			c.made++
+			e.limiter = newLimiter(&c.host, c.made, r)
+			e.limits = newLimits(r, revision)
+		} else {
+			e.limits = e.limiter.limits.Load().next(r, revision, inForce)
+		}
+		e.rule, p.byName[r.Name] = r, e.limiter
+	}
+	p.numberKeys()
+	p.addOverrides(overrides)
+	p.addClauses()
+	for i := range p.entries {
+		p.entries[i].addBlocks(c.blocks, c.o.KeyHash != nil)
+	}
+	return p
 }

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/offpath-io/offpath/pkg/check/internal/counter"
 	"github.com/offpath-io/offpath/pkg/rules"
 	"github.com/offpath-io/offpath/pkg/window"
 )
@@ -189,11 +190,11 @@ func TestBadSetsAreRefused(t *testing.T) {
 func TestEqualRulesChangeNothing(t *testing.T) {
 	c, l := checkerAndLimiter(t, Options{}, rule("r", 100, time.Minute, 1), rule("s", 100, time.Minute, 1))
 	atTime(noon, l).Check("k", 1)
-	word := func() uint64 { return l.holds([]byte("k")).allowance.Load() }
+	word := func() uint64 { return l.group.Holds([]byte("k")).Allowance.Load() }
 	before := word()
 	reload(t, c, noon, rule("r", 100, time.Minute, 1), rule("s", 100, time.Minute, 1))
 	reload(t, c, noon, rule("s", 3, time.Minute, 1), rule("r", 100, time.Minute, 1))
-	expect(t, word() == before && before&leftMask != 0, "the allowance was %x, is %x", before, word())
+	expect(t, word() == before && before&counter.LeftMask != 0, "the allowance was %x, is %x", before, word())
 	reload(t, c, noon, rule("r", 99, time.Minute, 1))
 	equal(t, word(), 0, "allowance")
 }
@@ -220,18 +221,18 @@ func TestFormerLimitersGo(t *testing.T) {
 			atTime(now, limiter(t, c, r.Name)).Check("k", 1)
 		}
 		step()
-		most = max(most, len(c.reporter.formers.retired))
+		most = max(most, len(c.retirees.retired))
 	}
 	reload(t, c, now, rule("r", 10, time.Minute, 1))
 	for range 200 {
 		step()
 	}
-	expect(t, most <= 500 && len(c.reporter.formers.retired) == 0,
-		"%d limiters were retired at a time, %d are now", most, len(c.reporter.formers.retired))
-	expect(t, c.table.count() <= 1, "%d cells are left", c.table.count())
+	expect(t, most <= 500 && len(c.retirees.retired) == 0,
+		"%d limiters were retired at a time, %d are now", most, len(c.retirees.retired))
+	expect(t, c.Stats().LiveKeys <= 1, "%d cells are left", c.Stats().LiveKeys)
 	collected(t, c)
 	reload(t, c, now, rule("r", 10, time.Minute, 1))
-	equal(t, len(c.reporter.formers.gone), 0, "limiters still known of")
+	equal(t, len(c.retirees.gone), 0, "limiters still known of")
 	s := c.Stats()
 	expect(t, len(s.Rules) == 1 && s.Rules[0].Rule == "r", "%+v", s.Rules)
 	total := s.Removed
@@ -256,7 +257,7 @@ func TestLimiterIsUsedAfterItsRule(t *testing.T) {
 	atTime(now, l).Check("k", 2)
 	reload(t, c, now, rule("s", 10, time.Minute, 1))
 	pass(time.Minute)
-	require(t, l.away.Load() && len(c.Stats().Rules) == 1 && c.Stats().Removed.Charged == 2,
+	require(t, l.group.Away.Load() && len(c.Stats().Rules) == 1 && c.Stats().Removed.Charged == 2,
 		"it has not been let go: %+v", c.Stats())
 	hit(l, now, "k", 12)
 	pass(100 * time.Millisecond)
@@ -268,7 +269,7 @@ func TestLimiterIsUsedAfterItsRule(t *testing.T) {
 	s = c.Stats()
 	expect(t, len(s.Rules) == 1 && s.Removed.Charged == 12 && s.Removed.Answered == 12, "it has not been let go again: %+v", s)
 	reload(t, c, now, rule("r", 5, time.Second, 1))
-	expect(t, limiter(t, c, "r") == l && !l.away.Load() && left(l, now, "k") == 5, "it has not come back")
+	expect(t, limiter(t, c, "r") == l && !l.group.Away.Load() && left(l, now, "k") == 5, "it has not come back")
 	pass(time.Minute)
 }
 
@@ -278,7 +279,7 @@ func collected(t *testing.T, c *Checker) {
 	for range 10 {
 		runtime.GC() // pools give up what they hold in the second
 	}
-	for id, g := range c.reporter.formers.gone {
+	for id, g := range c.retirees.gone {
 		require(t, g.limiter.Value() == nil, "somebody holds the limiter %+v", id)
 	}
 }

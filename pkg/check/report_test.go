@@ -122,7 +122,7 @@ func TestReportsAndAnswersAreBounded(t *testing.T) {
 	atTime(now, f).Step()
 	r := f.last()
 	keys, cells, bytes := r.Hits.Keys(), len(r.Hits.Age), len(f.tape.bytes[0])
-	expect(t, keys > 0 && keys < 100 && keys*1441 <= reportCells+1441 && cells <= reportCells+1441 && bytes <= 1<<19,
+	expect(t, keys > 0 && keys < 100 && keys*1441 <= bucketsReported+1441 && cells <= bucketsReported+1441 && bytes <= 1<<19,
 		"a report of %d keys, %d cells, and %d bytes", keys, cells, bytes)
 }
 
@@ -231,7 +231,7 @@ func TestRefusedReportIsGivenUp(t *testing.T) {
 	atTime(noon+50*ms, f).Step()
 	atTime(noon+60*ms, l).Check("other", 2)
 	hellos, first := len(f.tape.hellos), noon+100*ms
-	for i, at := range []int64{first, first, first, first + int64(refusedFor) - 1, first + int64(refusedFor)} {
+	for i, at := range []int64{first, first, first, first + int64(refusalsFor) - 1, first + int64(refusalsFor)} {
 		s := f.Stats()
 		require(t, s.Rules[0].InFlight == 1 && s.ReportsGivenUp == 0, "refused %d times: %+v", i, s)
 		f.refuse(at, 1)
@@ -239,7 +239,7 @@ func TestRefusedReportIsGivenUp(t *testing.T) {
 	s := f.Stats()
 	expect(t, s.Rules[0].Lost == 1 && s.Rules[0].InFlight == 0 && s.ReportsGivenUp == 1 && s.Problem != "",
 		"refused for so long: %+v", s)
-	atTime(first+int64(refusedFor), f).Step()
+	atTime(first+int64(refusalsFor), f).Step()
 	got := hits(f.last())
 	expect(t, got["other"] == 2 && len(f.tape.hellos) != hellos,
 		"the next report: %v; %d hellos asked for the number of shards", got, len(f.tape.hellos)-hellos)
@@ -383,7 +383,7 @@ func TestReportsSayWhatTheSetSays(t *testing.T) {
 	limits := make(map[string]int64)
 	for _, r := range set.Rules() {
 		for i := -1; i < len(r.Overrides); i++ {
-			terms, w := r.Terms(i), p.byName[r.WireName(i)].wire(0)
+			terms, w := r.Terms(i), p.byName[r.WireName(i)].group.Wire(0)
 			limits[w.Name] = int64(w.Limit)
 			if int64(w.Limit) != r.WireLimit(i) || w.Revision != 9 || int64(w.Burst) != terms.Burst ||
 				int64(w.WindowMs) != terms.Window.Length.Milliseconds() || int(w.Buckets) != terms.Window.Buckets || w.Loose != r.Loose() {

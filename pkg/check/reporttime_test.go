@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"testing"
 	"time"
+
+	"github.com/offpath-io/offpath/pkg/check/internal/counter"
 )
 
 // reportOf steps every 10 ms, and returns how long after from a report of the key is made.
@@ -92,9 +94,9 @@ func TestACellWaitsOnceToLeave(t *testing.T) {
 		atTime(noon+(i+1)*50*ms, f).Step()
 		f.answer(noon+(i+1)*50*ms, i+1)
 	}
-	waits := f.reporter.ageing.fresh.Len()
-	for i := range f.reporter.ageing.known {
-		waits += f.reporter.ageing.known[i].Len()
+	waits := f.host.Ageing.Fresh.Len()
+	for i := range f.host.Ageing.Known {
+		waits += f.host.Ageing.Known[i].Len()
 	}
 	equal(t, waits, 1, "times that one cell waits to leave")
 }
@@ -113,9 +115,9 @@ func TestLateAnswerMakesUpForAMissedRound(t *testing.T) {
 			got := atTime(noon+at*ms, f).Step().UnixNano()
 			expect(t, got == noon+next*ms, "the next step is due %v ms after noon, want %d", float64(got-noon)/1e6, next)
 		}
-		f.rounds.trip = ms // so far they came soon
+		f.host.Rounds.Trip.Store(ms) // so far they came soon
 		atTime(noon+2*ms, l).Check("k", 1)
-		f.want(nextFast)
+		f.host.Want(counter.NextFast)
 		atTime(noon+4*ms, f).Step()
 		atTime(noon+5*ms, l).Check("k", 1)
 		if !missed {
@@ -125,7 +127,7 @@ func TestLateAnswerMakesUpForAMissedRound(t *testing.T) {
 			sent(2, "after it")
 			continue
 		}
-		f.want(nextFast)
+		f.host.Want(counter.NextFast)
 		step(6, 8)
 		atTime(noon+8*ms, f).Step() // the report in flight is not answered yet
 		sent(1, "before the answer")

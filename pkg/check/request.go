@@ -1,7 +1,6 @@
 package check
 
 import (
-	"errors"
 	"time"
 
 	"github.com/offpath-io/offpath/pkg/identity"
@@ -88,127 +87,42 @@ type Result struct {
 	reservation *reservation
 }
 
-var (
-	errNoLimiter      = errors.New("check: a request with a key needs a limiter or an inline limit")
-	errForeignLimiter = errors.New("check: the limiter belongs to another checker")
-)
-
-// Do decides one request in one of several modes. It does no I/O and does not wait. It costs a
-// little more than [Checker.Check] and [Limiter.Check].
-func (c *Checker) Do(r Request) (res Result) {
-	by, err := c.deciderOf(&r)
-	if err != nil {
-		return Result{Err: err}
-	}
-	cost, now := max(r.Cost, 1), by.now(c)
-	switch {
-	case r.Mode == Peek || r.Mode > Standing || r.Mode >= Explain && by.limiter != nil:
-		res.Decision = c.peek(by, now+int64(r.Ahead), r.Attributes, r.Key, cost)
-	case r.Mode == Explain:
-		res.Decision, res.Explanations = c.explain(by, now+int64(r.Ahead), r.Attributes, cost)
-	case r.Mode == Standing:
-		res.Explanations = c.standing(by.program, now+int64(r.Ahead), r.Attributes, cost)
-		res.Freshness = Freshness(c.freshness.Load())
-	case r.Mode != Charge || r.Receipt:
-		c.charge(&res, by, now, &r)
-	case by.limiter != nil:
-		by.limiter.checkBy(&res.Decision, by.limits, now, r.Key, cost)
-	default:
-		c.check(&res.Decision, by.program, now, r.Attributes, cost)
-	}
-	return res
+// Cancel gives all hits of a reservation back before its turn, and reports whether it has. It
+// cannot when the turn has come, or when hits of one of its rules have been reported: those are
+// counted, and all stay, but a receipt can be settled at 0 even then. Do not do both. It works
+// once, and for Do in mode Reserve alone. It is safe for concurrent use.
+func (r Result) Cancel() bool {
+	return r.reservation != nil && r.reservation.cancel()
 }
 
-// decider is what decides a request: the rules of a ruleset that match, or one limiter.
-type decider struct {
-	program *ruleset
-	limiter *Limiter
-	limits  *limits // the limiter's
-}
-
-func (c *Checker) deciderOf(r *Request) (by decider, err error) {
-	switch {
-	case r.Inline != nil:
-		by.limiter, by.limits, err = c.inline.limiter(c, r.Inline)
-	case r.Limiter != nil && r.Limiter.checker != c:
-		err = errForeignLimiter
-	case r.Limiter != nil:
-		by.limiter, by.limits = r.Limiter, r.Limiter.limits.Load()
-	case r.Key != "":
-		err = errNoLimiter
-	default:
-		by.program = c.ruleset.Load()
-		return by, nil
-	}
-	r.Attributes = nil
-	return by, err
-}
-
-// now returns the fleet's time for a decision.
-func (by decider) now(c *Checker) int64 {
-	if by.limiter != nil {
-		return by.limiter.now()
-	}
-	return c.now(by.program)
-}
-
-// fill fills in the rules that are asked, for some purpose. It returns false if one of them bars
-// the request, whatever its counts are; see match.
-func (a *evaluation) fill(
-	by decider, now int64, attrs identity.Attributes, key string, cost int64, to purpose,
-) bool {
-	if by.limiter == nil {
-		return a.match(by.program, attrs, now, cost, to)
-	}
-	a.askAlone(by.limiter, by.limits, now, key, cost, to)
-	return true
-}
-
-// charge charges a request in a mode that Check does not have, or with a receipt.
-func (c *Checker) charge(res *Result, by decider, now int64, r *Request) {
-	a := c.scratch.Get().(*evaluation)
-	defer c.scratch.Put(a)
-	purpose := charging
-	switch r.Mode {
-	case Record:
-		purpose = recording
-	case Reserve:
-		purpose = reserving
-	}
-	switch {
-	case !a.fill(by, now, r.Attributes, r.Key, max(r.Cost, 1), purpose):
-		a.denyBarred(&res.Decision, r.Attributes, now)
-		return
-	case purpose == recording:
-		a.record(now)
-		return
-	case len(a.decisions) == 0:
-		a.allowUnmatched(&res.Decision, c)
-	default:
-		if r.Receipt {
-			a.mayBeSettled()
-		}
-		res.reservation = a.decide(&res.Decision, r.Attributes, now)
-	}
-	if res.reservation != nil {
-		res.Delay = res.reservation.delay
-	}
-	if by.limiter != nil {
-		res.ownShadow()
-	}
-	if r.Receipt && res.Allowed {
-		res.Receipt = a.receipt(c, now)
-	}
-}
-
-// allowUnmatched lets a request pass that no rule matches.
-func (a *evaluation) allowUnmatched(d *Decision, c *Checker) {
-	d.Allowed, d.Freshness = true, Freshness(c.freshness.Load())
-}
-
-// denyBarred denies a request that a rule bars, whatever its counts are.
-func (a *evaluation) denyBarred(d *Decision, attrs identity.Attributes, now int64) {
-	a.bar.limiter.tallies[0].denied.Add(1)
-	a.noteBarred(attrs)
-	a.bar.decideBarred(d, now)
+// Explanation is what one rule makes of a request.
+type Explanation struct {
+	Rule string
+	// Why the rule does not apply; "" if it does.
+	Why string
+	// Barred is why the rule denies the request whatever its counts are; "" if it does not.
+	Barred string
+	// Counter is the name under which hits are counted: the rule's, or that of an override with a
+	// limit of its own.
+	Counter string
+	// Override is the place of the override for the request, or -1.
+	Override int
+	Key      string
+	// Limit that decides the request, with what overrides, throttle and priority change.
+	Limit int64
+	// Cost in hits. BadCost: the cost attribute is invalid, so Cost is the caller's.
+	Cost    int64
+	BadCost bool
+	// Count is the number of hits that are known to lie in the window. Others is the number that
+	// other checkers are expected to have admitted beyond that, including a reserve.
+	Count, Others float64
+	// Room is how many hits would pass now.
+	Room int64
+	// Denies: the rule would deny the request. RetryAfter is that denial's.
+	Denies     bool
+	RetryAfter time.Duration
+	// Shadow: the rule only shows its denials.
+	Shadow bool
+	// Decides: Check would name this rule.
+	Decides bool
 }

@@ -4,7 +4,9 @@ import (
 	"context"
 	"sync/atomic"
 	"time"
+	"unsafe"
 
+	"github.com/offpath-io/offpath/pkg/check/internal/counter"
 	"github.com/offpath-io/offpath/pkg/identity"
 )
 
@@ -30,7 +32,7 @@ func (c *Checker) try(mode Mode, attrs identity.Attributes, cost int64) Result {
 }
 
 func (l *Limiter) try(mode Mode, key string, cost int64) Result {
-	return l.checker.Do(Request{Limiter: l, Key: key, Cost: cost, Mode: mode})
+	return l.checker().Do(Request{Limiter: l, Key: key, Cost: cost, Mode: mode})
 }
 
 func (c *Checker) tryReserve(attrs identity.Attributes, cost int64) (Result, Decision) {
@@ -49,7 +51,7 @@ func (c *Checker) tryReceipt(attrs identity.Attributes, cost int64) (Decision, s
 }
 
 func (l *Limiter) tryReceipt(key string, cost int64) (Decision, string) {
-	r := l.checker.Do(Request{Limiter: l, Key: key, Cost: cost, Receipt: true})
+	r := l.checker().Do(Request{Limiter: l, Key: key, Cost: cost, Receipt: true})
 	return r.Decision, r.Receipt
 }
 
@@ -59,7 +61,7 @@ func (c *Checker) tryReserveReceipt(attrs identity.Attributes, cost int64) (Resu
 }
 
 func (l *Limiter) tryReserveReceipt(key string, cost int64) (Result, Decision, string) {
-	r := l.checker.Do(Request{Limiter: l, Key: key, Cost: cost, Mode: Reserve, Receipt: true})
+	r := l.checker().Do(Request{Limiter: l, Key: key, Cost: cost, Mode: Reserve, Receipt: true})
 	return r, r.Decision, r.Receipt
 }
 
@@ -81,14 +83,14 @@ func (c *Checker) tryAcquire(
 }
 
 func (l *Limiter) tryAcquire(ctx context.Context, key string, cost int64) (Decision, error) {
-	r, err := l.checker.Wait(ctx, Request{Limiter: l, Key: key, Cost: cost})
+	r, err := l.checker().Wait(ctx, Request{Limiter: l, Key: key, Cost: cost})
 	return r.Decision, err
 }
 
 func (l *Limiter) tryAcquireReceipt(
 	ctx context.Context, key string, cost int64,
 ) (Decision, string, error) {
-	r, err := l.checker.Wait(ctx, Request{Limiter: l, Key: key, Cost: cost, Receipt: true})
+	r, err := l.checker().Wait(ctx, Request{Limiter: l, Key: key, Cost: cost, Receipt: true})
 	return r.Decision, r.Receipt, err
 }
 
@@ -100,6 +102,16 @@ func (c *Checker) tryWait(
 }
 
 func (l *Limiter) tryWait(ctx context.Context, key string, cost int64) (Decision, error) {
-	r, err := l.checker.Wait(ctx, Request{Limiter: l, Key: key, Cost: cost, Mode: Reserve})
+	r, err := l.checker().Wait(ctx, Request{Limiter: l, Key: key, Cost: cost, Mode: Reserve})
 	return r.Decision, err
+}
+
+// checker returns the checker whose host the limiter's counters have.
+func (l *Limiter) checker() *Checker {
+	return (*Checker)(unsafe.Add(unsafe.Pointer(l.group.Host), -int(unsafe.Offsetof(Checker{}.host))))
+}
+
+// counterOf returns a key's counter, which no other goroutine may use.
+func counterOf(l *Limiter, key string) counter.Locked {
+	return counter.Locked{Counter: l.group.Holds([]byte(key))}
 }

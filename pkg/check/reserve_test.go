@@ -233,9 +233,10 @@ func TestReservationsAreGivenBackTogether(t *testing.T) {
 	cancel(second, false, "reported")
 	third, d := atTime(now, f).tryReserve(attrs, 1)
 	require(t, len(third.reservation.places) == 2, "%+v, %+v", third, d)
-	last := third.reservation.places[1].cell
-	last.withdraw(now)
-	clear(last.pending()) // only this one has been reported
+	last := third.reservation.places[1].Counter.Lock()
+	last.Withdraw(now)
+	clear(last.Pending()) // only this one has been reported
+	last.Unlock()
 	cancel(third, false, "reported for one rule")
 }
 

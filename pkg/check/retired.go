@@ -1,10 +1,9 @@
 package check
 
 import (
-	"iter"
-	"sync"
 	"weak"
 
+	"github.com/offpath-io/offpath/pkg/check/internal/counter"
 	"github.com/offpath-io/offpath/pkg/events"
 )
 
@@ -13,90 +12,41 @@ import (
 // kept: if somebody still holds it and uses it, it *strays* back among the retired, and if its rule
 // comes back it is the rule's limiter again, since there must never be two of one id.
 
-// retirees are the limiters whose rules are no longer in force. the reporter's lock guards them.
-type retirees struct {
-	retired []*Limiter // the one to look at next first
-	at      map[ruleID]*Limiter
-	gone    map[ruleID]gone
-	past    map[string]RuleStats // by rule, what those that are gone have counted, while the rule is in force
-	removed RuleStats            // the same of all other rules
-}
-
-// gone is what is kept of a limiter that has been let go.
-type gone struct {
-	limiter   weak.Pointer[Limiter]
-	forgotten int64 // see strict
-}
-
-// revivals are limiters that were used after they had been let go. Any goroutine adds to them.
-type revivals struct {
-	mu   sync.Mutex
-	list []*Limiter
-}
-
-// noteRevived lets a limiter that has been let go be seen again. Whoever calls it has made a counter, or
-// counted an overflow.
-func (l *Limiter) noteRevived() {
-	if l.away.Load() {
-		s := &l.checker.strays
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.list = append(s.list, l)
-	}
-}
-
 // findRetired finds limiters of earlier rulesets by their ids; nil where there is none.
-func (b *reporter) findRetired(ids []ruleID) []*Limiter {
-	b.mu.Lock()
-	defer b.mu.Unlock()
+func (c *Checker) findRetired(ids []counter.ID) []*Limiter {
+	c.reporter.Lock()
+	defer c.reporter.Unlock()
 	found := make([]*Limiter, len(ids))
 	for i, id := range ids {
-		if found[i] = b.formers.at[id]; found[i] == nil {
-			found[i] = b.formers.gone[id].limiter.Value()
+		if found[i] = c.retirees.at[id]; found[i] == nil {
+			found[i] = c.retirees.gone[id].limiter.Value()
 		}
 	}
 	return found
 }
 
-// counting finds the limiter whose counters are those of a rule of a message, of a rule that is in
-// force or was and may come back; nil if there is none that may hold anything.
-func (c *Checker) counting(r *events.Rule) *Limiter {
-	if l := c.ruleset.Load().byName[r.GetName()]; l != nil && l.counts(r) {
-		return l
-	}
-	b := &c.reporter
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	for _, l := range b.formers.retired {
-		if l.counts(r) {
-			return l
-		}
-	}
-	return nil
-}
-
 // retire takes in that a limiter's rule is no longer in force.
-func (b *reporter) retire(l *Limiter) {
-	l.retired.Store(true)
-	if b.formers.at == nil {
-		b.formers.at = make(map[ruleID]*Limiter)
+func (c *Checker) retire(l *Limiter) {
+	l.group.Retired.Store(true)
+	if c.retirees.at == nil {
+		c.retirees.at = make(map[counter.ID]*Limiter)
 	}
-	b.formers.retired = append(b.formers.retired, l)
-	b.formers.at[l.ruleID] = l
+	c.retirees.retired = append(c.retirees.retired, l)
+	c.retirees.at[l.group.ID()] = l
 }
 
 // comeBack takes in that a limiter's rule is in force, maybe again.
-func (b *reporter) comeBack(l *Limiter) {
-	id := l.ruleID
-	g, known := b.formers.gone[id]
+func (c *Checker) comeBack(l *Limiter) {
+	id := l.group.ID()
+	g, known := c.retirees.gone[id]
 	switch {
-	case l.retired.Swap(false):
-		l.away.Store(false)
-		delete(b.formers.at, id)
-	case known && l.strict != nil: // a new one, in place of one that nobody holds any more
-		l.strict.forgotten.Store(max(l.strict.forgotten.Load(), g.forgotten))
+	case l.group.Retired.Swap(false):
+		l.group.Away.Store(false)
+		delete(c.retirees.at, id)
+	case known && l.group.Strict != nil: // a new one, in place of one that nobody holds any more
+		l.group.Strict.Forgotten.Store(max(l.group.Strict.Forgotten.Load(), g.forgotten))
 	}
-	delete(b.formers.gone, id)
+	delete(c.retirees.gone, id)
 }
 
 // retiredAtOnce is how many retired limiters a flush looks at, in turn.
@@ -104,35 +54,35 @@ const retiredAtOnce = 64
 
 // releaseRetired lets retired limiters go that hold nothing any more, and takes those back that hold
 // something again.
-func (b *reporter) releaseRetired(fleet int64) {
-	b.takeRevived()
-	f := &b.formers
+func (c *Checker) releaseRetired(fleet int64) {
+	c.takeRevived()
+	f := &c.retirees
 	for range min(len(f.retired), retiredAtOnce) {
 		l := f.retired[0]
 		f.retired[0] = nil
 		f.retired = f.retired[1:]
-		if !l.retired.Load() { // it has come back
+		if !l.group.Retired.Load() { // it has come back
 			continue
 		}
 		if !l.leave() {
 			f.retired = append(f.retired, l)
 			continue
 		}
-		b.keepStats(l)
-		delete(f.at, l.ruleID)
+		c.keepStats(l)
+		delete(f.at, l.group.ID())
 		if f.gone == nil {
-			f.gone = make(map[ruleID]gone)
+			f.gone = make(map[counter.ID]gone)
 		}
 		g := gone{limiter: weak.Make(l)}
-		if l.strict != nil {
-			g.forgotten = l.strict.forgotten.Load()
+		if l.group.Strict != nil {
+			g.forgotten = l.group.Strict.Forgotten.Load()
 		}
-		f.gone[l.ruleID] = g
+		f.gone[l.group.ID()] = g
 	}
-	if b.installs > b.swept { // once per set is often enough
-		b.swept = b.installs
+	if c.retirees.installs > c.retirees.swept { // once per set is often enough
+		c.retirees.swept = c.retirees.installs
 		for id, g := range f.gone {
-			if g.limiter.Value() == nil && (!id.strict || id.shape.Bucket(fleet) > g.forgotten) {
+			if g.limiter.Value() == nil && (!id.Strict || id.Shape.Bucket(fleet) > g.forgotten) {
 				delete(f.gone, id)
 			}
 		}
@@ -142,66 +92,84 @@ func (b *reporter) releaseRetired(fleet int64) {
 // leave marks a limiter as let go, if it holds nothing. the reporter's lock is held.
 func (l *Limiter) leave() bool {
 	holds := func() bool {
-		return l.cells.Load() != 0 || l.late.Load() != 0 || l.owed.inFlight != 0 || l.owed.queuedLate
+		return l.group.Cells.Load() != 0 || l.group.Late.Load() != 0 || l.group.Owed.InFlight != 0 || l.group.Owed.QueuedLate
 	}
 	if holds() {
 		return false
 	}
-	l.away.Store(true) // from now on, whoever makes a counter says so
+	l.group.Away.Store(true) // from now on, whoever makes a counter says so
 	if holds() {
-		l.away.Store(false)
+		l.group.Away.Store(false)
 		return false
 	}
 	return true
 }
 
-func (b *reporter) takeRevived() {
-	s := &b.checker.strays
-	s.mu.Lock()
-	list := s.list
-	s.list = nil
-	s.mu.Unlock()
-	for _, l := range list {
-		if l.away.Swap(false) { // and has not been taken back since
-			delete(b.formers.gone, l.ruleID)
-			b.retire(l)
+func (c *Checker) takeRevived() {
+	for _, g := range c.host.Revived.Take() {
+		if !g.Away.Swap(false) { // it has been taken back since
+			continue
 		}
+		id := g.ID()
+		l := c.retirees.gone[id].limiter.Value()
+		delete(c.retirees.gone, id)
+		c.retire(l)
 	}
 }
 
 // keepStats puts down what a limiter that is let go has counted.
-func (b *reporter) keepStats(l *Limiter) {
-	s := l.stats(b.checker.o.Link == nil)
-	l.owed.told.add(s)
-	f := &b.formers
-	if _, ok := b.checker.ruleset.Load().byName[l.name]; ok {
+func (c *Checker) keepStats(l *Limiter) {
+	s := l.stats(c.o.Link == nil)
+	l.told.add(s)
+	f := &c.retirees
+	if _, ok := c.ruleset.Load().byName[l.group.Name]; ok {
 		if f.past == nil {
 			f.past = make(map[string]RuleStats)
 		}
-		past := f.past[l.name]
+		past := f.past[l.group.Name]
 		past.add(s)
-		f.past[l.name] = past
+		f.past[l.group.Name] = past
 		return
 	}
-	f.removed.add(f.past[l.name])
+	f.removed.add(f.past[l.group.Name])
 	f.removed.add(s)
-	delete(f.past, l.name)
+	delete(f.past, l.group.Name)
 }
 
-// limiters are all that may hold anything: those in force, in the order of their rules, those that
-// have retired, and those of limits that requests have brought along.
-func (b *reporter) limiters() iter.Seq[*Limiter] {
-	return func(yield func(*Limiter) bool) {
-		for _, e := range b.checker.ruleset.Load().entries {
-			if !yield(e.limiter) {
-				return
-			}
-		}
-		for _, l := range b.formers.retired {
-			if !yield(l) {
-				return
-			}
-		}
-		b.checker.inline.each(yield)
+// ruleGroups finds the groups of a checker's rules for its reporter.
+type ruleGroups struct{ *Checker }
+
+// Find returns the group of the rule in force that a message's rule is, or of an inline limit; nil
+// if there is none, or if it has another window or algorithm, which makes it another counter.
+func (c ruleGroups) Find(r *events.Rule) *counter.Group {
+	l := c.ruleset.Load().byName[r.GetName()]
+	if l == nil {
+		l = c.inline.find(r.GetName())
 	}
+	if l == nil || !l.group.Counts(r) {
+		return nil
+	}
+	return &l.group
+}
+
+// Revive takes limiters back that were used after they had been let go.
+func (c ruleGroups) Revive() { c.takeRevived() }
+
+// Release lets retired limiters go.
+func (c ruleGroups) Release(fleet int64) { c.releaseRetired(fleet) }
+
+// counting finds the group whose counters are those of a rule of a receipt, of a rule that is in
+// force or was and may come back; nil if there is none that may hold anything.
+func (c *Checker) counting(r *events.Rule) *counter.Group {
+	if l := c.ruleset.Load().byName[r.GetName()]; l != nil && l.group.Counts(r) {
+		return &l.group
+	}
+	c.reporter.Lock()
+	defer c.reporter.Unlock()
+	for _, l := range c.retirees.retired {
+		if l.group.Counts(r) {
+			return &l.group
+		}
+	}
+	return nil
 }

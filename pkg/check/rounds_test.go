@@ -3,13 +3,15 @@ package check
 import (
 	"testing"
 	"time"
+
+	"github.com/offpath-io/offpath/pkg/check/internal/counter"
 )
 
 // due returns when the next step is once these rounds are wanted, in ms after noon of the fleet's
 // time.
 func (f *fleet) due(now, behind int64, wanted ...uint32) float64 {
 	for _, w := range wanted {
-		f.want(w)
+		f.host.Want(w)
 	}
 	return float64(atTime(now, f).Step().UnixNano()+behind-noon) / 1e6
 }
@@ -19,7 +21,7 @@ func (f *fleet) due(now, behind int64, wanted ...uint32) float64 {
 // at noon.
 func TestRoundsAreDueAtMultiples(t *testing.T) {
 	never := []uint32{}
-	fast, normal, full := []uint32{nextFast}, []uint32{nextNormal}, []uint32{nextFull}
+	fast, normal, full := []uint32{counter.NextFast}, []uint32{counter.NextNormal}, []uint32{counter.NextFull}
 	for _, test := range []struct {
 		why    string
 		o      Options
@@ -36,9 +38,9 @@ func TestRoundsAreDueAtMultiples(t *testing.T) {
 		{"a normal round", Options{}, 5, 0, normal, 32},
 		{"a full round: the timer comes first", Options{}, 5, 0, full, 50},
 		{"a full round: with a longer timer", Options{FlushEvery: 200 * time.Millisecond}, 5, 0, full, 128},
-		{"what is wanted first", Options{}, 5, 0, []uint32{nextFull, nextNormal, nextFast}, 8},
+		{"what is wanted first", Options{}, 5, 0, []uint32{counter.NextFull, counter.NextNormal, counter.NextFast}, 8},
 		{"a normal round before a full one",
-			Options{FlushEvery: 200 * time.Millisecond, Tuning: tuning{FlushFloor: 64 * time.Millisecond}}, 5, 0, []uint32{nextFull, nextNormal}, 128},
+			Options{FlushEvery: 200 * time.Millisecond, Tuning: tuning{FlushFloor: 64 * time.Millisecond}}, 5, 0, []uint32{counter.NextFull, counter.NextNormal}, 128},
 		{"a longer floor", Options{Tuning: tuning{FlushFloor: 5 * time.Millisecond}}, 5, 0, fast, 8},
 		{"a longer timer makes normal rounds longer", Options{FlushEvery: 64 * time.Millisecond}, 5, 0, normal, 64},
 		{"not quite so long", Options{FlushEvery: 63 * time.Millisecond}, 5, 0, normal, 32},
@@ -67,10 +69,10 @@ func TestFastRoundsFollowTheRoundTrip(t *testing.T) {
 	ask := func(trip int64) float64 {
 		atTime(now, l).Check("k", 1)
 		now += 64*ms - now%(64*ms)
-		f.want(nextFast)
+		f.host.Want(counter.NextFast)
 		atTime(now, f).Step()
 		f.answer(now+trip, 1)
-		return f.due(now+trip, 0, nextFast) - float64(now-noon)/1e6
+		return f.due(now+trip, 0, counter.NextFast) - float64(now-noon)/1e6
 	}
 	for _, phase := range []struct {
 		trip, answers int64
@@ -81,19 +83,19 @@ func TestFastRoundsFollowTheRoundTrip(t *testing.T) {
 			got = ask(phase.trip * ms)
 		}
 		equal(t, got, phase.want, "%d answers after %d ms: next fast round", phase.answers, phase.trip)
-		equal(t, f.rounds.normal.Load(), 32*ms, "normal rounds")
+		equal(t, f.host.Rounds.Normal.Load(), 32*ms, "normal rounds")
 	}
 	// One answer that is late does not make the others slow.
 	got := ask(21 * ms)
 	expect(t, got <= 24, "one late answer: the next fast round is %v ms after the last", got)
-	fleet := f.rounds.fleet(f.Checker)
-	expect(t, fleet.FastInterval == f.rounds.fast.Load() && fleet.Checkers == 2 && fleet.Trail > 0, "a fleet of %+v", fleet)
+	fleet := f.host.ForecastFleet()
+	expect(t, fleet.FastInterval == f.host.Rounds.Fast.Load() && fleet.Checkers == 2 && fleet.Trail > 0, "a fleet of %+v", fleet)
 	// The first round trip has nothing to be weighed against.
 	f, l = newFleetOf(t, 2, Options{HelloEvery: time.Hour, Tuning: tuning{NoForecast: true}}, 1000, time.Minute)
 	atTime(noon, l).Check("k", 1)
 	atTime(noon+50*ms, f).Step()
 	f.answer(noon+65*ms, 1)
-	equal(t, f.due(noon+65*ms, 0, nextFast), 80, "interval after the first answer, of 15 ms")
+	equal(t, f.due(noon+65*ms, 0, counter.NextFast), 80, "interval after the first answer, of 15 ms")
 }
 
 // TestKeysWithoutAForecastWantTicks from half of their limit on, if there are other checkers; also
@@ -105,11 +107,11 @@ func TestKeysWithoutAForecastWantTicks(t *testing.T) {
 		o        Options
 	}{{2, 10, Options{}}, {2, 1000, Options{Tuning: tuning{NoForecast: true}}}, {1, 10, Options{}}} {
 		f, l := newFleetOf(t, test.checkers, test.o, test.limit, time.Minute)
-		f.rounds.wanted.Store(0)
+		f.host.Rounds.Wanted.Store(0)
 		for i := range test.limit {
 			d := atTime(noon, l).Check("k", 1)
 			require(t, d.Allowed, "%+v: hit %d: %+v", test, i+1, d)
-			soon, n := f.rounds.wanted.Load() == nextFast, i+1
+			soon, n := f.host.Rounds.Wanted.Load() == counter.NextFast, i+1
 			if test.checkers == 1 || n < test.limit/2 {
 				require(t, !soon, "%+v: after hit %d a fast round is wanted", test, n)
 			} else if n > test.limit/2+1 {
@@ -124,7 +126,7 @@ func TestTrailGrowsWithTheFleet(t *testing.T) {
 	last := int64(0)
 	for _, n := range []uint32{0, 2, 1000, 10_000} {
 		f, _ := newFleetOf(t, n, Options{}, 1000, time.Minute)
-		fleet := f.rounds.fleet(f.Checker)
+		fleet := f.host.ForecastFleet()
 		expect(t, fleet.Checkers == float64(max(n, 1)) && fleet.Trail >= last && (n <= 2 || fleet.Trail != last),
 			"%d checkers: %+v", n, fleet)
 		last = fleet.Trail
@@ -141,21 +143,21 @@ func TestWhichRoundIsWanted(t *testing.T) {
 		want    uint32
 	}{
 		{"far from the limit: none", 100, 1, 1, 0},
-		{"nearer: a normal round", 4000, 1, 10, nextNormal},
-		{"so much comes that the room may be used up by then", 4000, 1, 500, nextFast},
-		{"far more comes here than was expected", 4000, 3000, 0, nextNormal | nextFast},
-		{"full: denied hits wait for the full round", 10_000, 5, 0, nextFull},
+		{"nearer: a normal round", 4000, 1, 10, counter.NextNormal},
+		{"so much comes that the room may be used up by then", 4000, 1, 500, counter.NextFast},
+		{"far more comes here than was expected", 4000, 3000, 0, counter.NextNormal | counter.NextFast},
+		{"full: denied hits wait for the full round", 10_000, 5, 0, counter.NextFull},
 	} {
 		f, l := newFleetOf(t, 2, Options{HelloEvery: time.Hour}, 10_000, time.Minute)
-		l.fullRounds = 1 // as of a fast window
+		l.group.FullRounds = 1 // as of a fast window
 		now := noon
 		for i := range int64(10) { // alarms, from which a demand is known
 			now += 4 * ms
 			f.alarmMade(now+ms, now, l, "k", test.total+i*test.perTick)
 		}
-		f.rounds.wanted.Store(0)
+		f.host.Rounds.Wanted.Store(0)
 		hit(l, now+ms, "k", test.hits)
-		equal(t, f.rounds.wanted.Load(), test.want, "%s: rounds wanted", test.why)
+		equal(t, f.host.Rounds.Wanted.Load(), test.want, "%s: rounds wanted", test.why)
 	}
 }
 
@@ -176,12 +178,12 @@ func TestWantWakesOnce(t *testing.T) {
 	for i, step := range []struct {
 		wants uint32
 		woken bool
-	}{{nextNormal, true}, {nextNormal, false}, {nextFast, true}} {
-		f.want(step.wants)
+	}{{counter.NextNormal, true}, {counter.NextNormal, false}, {counter.NextFast, true}} {
+		f.host.Want(step.wants)
 		expect(t, f.woken() == step.woken, "want %d: woken: %v", i+1, !step.woken)
 	}
 	atTime(noon+64*ms, f).Step()
-	f.want(nextNormal)
+	f.host.Want(counter.NextNormal)
 	expect(t, f.woken(), "wanted again after the flush, and not woken")
 }
 
@@ -196,11 +198,11 @@ func TestRepeatedReportsDoNotSlowRounds(t *testing.T) {
 	}
 	require(t, f.Stats().ReportsRepeated != 0, "the report was not repeated")
 	f.answer(noon+10*second, 1)
-	equal(t, f.reporter.fastInterval(), 4*ms, "interval after an outage")
+	equal(t, f.host.FastInterval(), 4*ms, "interval after an outage")
 	atTime(noon+10*second, l).Check("k", 1)
 	atTime(noon+10*second+50*ms, f).Step()
 	f.answer(noon+10*second+57*ms, 2)
-	equal(t, f.reporter.fastInterval(), 8*ms, "interval, when an answer takes 7 ms")
+	equal(t, f.host.FastInterval(), 8*ms, "interval, when an answer takes 7 ms")
 }
 
 // TestSlowerAnswersStopRepeats: when answers take many times as long as they did, reports are soon

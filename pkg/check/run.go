@@ -7,14 +7,13 @@ import (
 	"sync"
 	"time"
 
+	"github.com/offpath-io/offpath/pkg/check/internal/counter"
 	"github.com/offpath-io/offpath/pkg/check/internal/fleetclock"
+	"github.com/offpath-io/offpath/pkg/events"
 )
 
 // ErrUnreported is wrapped by the error of Run if hits could not be delivered before it stopped.
 var ErrUnreported = errors.New("hits left unreported")
-
-// drainEvery is how often the last flush looks whether it is done.
-const drainEvery = 5 * time.Millisecond
 
 // Run keeps the clock, flushes, listens and lets idle keys go, until ctx is done; then it delivers
 // what is pending, within Options.DrainTimeout, and returns. Checks work before, during and after.
@@ -23,10 +22,10 @@ const drainEvery = 5 * time.Millisecond
 // that could not listen.
 func (c *Checker) Run(ctx context.Context) error {
 	if c.o.Link != nil && c.o.MaxIdleKeys > 0 {
-		if err := c.idle.open(c.o.MaxIdleKeys); err != nil {
+		if err := c.host.Idle.Open(c.o.MaxIdleKeys); err != nil {
 			return err
 		}
-		defer c.idle.close()
+		defer c.host.Idle.Close()
 	}
 	defer c.end.Do(func() { close(c.ended) })
 	// What runs behind ends after the drain, not when ctx does.
@@ -49,11 +48,11 @@ func (c *Checker) Run(ctx context.Context) error {
 
 // tickUntil writes the time down for checks to read.
 func (c *Checker) tickUntil(ctx context.Context) {
-	defer c.clock.Stop()
+	defer c.host.Clock.Stop()
 	ticker := time.NewTicker(fleetclock.TickEvery)
 	defer ticker.Stop()
 	for {
-		c.clock.Tick(systemTime())
+		c.host.Clock.Tick(counter.SystemTime())
 		select {
 		case <-ctx.Done():
 			return
@@ -80,15 +79,15 @@ func (c *Checker) stepUntil(ctx context.Context, listening <-chan error) error {
 				return fmt.Errorf("check: listen: %w", err)
 			}
 			listening = nil
-		case <-c.wake:
+		case <-c.host.Wake:
 			if soon := last.Add(stepFloor); soon.Before(due) {
 				due = soon
 				timer.Reset(time.Until(due))
 			}
 		case <-timer.C:
-			next := c.reporter.step(c.ownTime(), false)
+			next := c.reporter.Step(c.host.OwnTime(), false)
 			last = time.Now()
-			wait := time.Duration(next - c.ownTime())
+			wait := time.Duration(next - c.host.OwnTime())
 			if wait <= 0 {
 				wait = stepFloor
 			}
@@ -105,100 +104,50 @@ func (c *Checker) drain() error {
 		return nil
 	}
 	c.end.Do(func() { close(c.ended) })
-	d := drain{reporter: &c.reporter}
-	defer d.goodbye()
-	d.begin()
 	ctx, cancel := context.WithTimeout(context.Background(), c.o.DrainTimeout)
 	defer cancel()
+	d := c.reporter.Drain()
+	defer d.Goodbye()
 	ticker := time.NewTicker(drainEvery)
 	defer ticker.Stop()
-	for !d.done(c.ownTime()) {
+	for !d.Done(c.host.OwnTime()) {
 		select {
 		case <-ctx.Done():
-			if n := c.Stats().Unreported(); n > 0 {
-				return fmt.Errorf("check: stop: %d %w", n, ErrUnreported)
-			}
-			if taken, answered, lost := c.settling.Counts(); taken > answered+lost {
-				return fmt.Errorf("check: stop: settlements: %d %w", taken-answered-lost, ErrUnreported)
-			}
-			return nil
+			return c.undelivered()
 		case <-ticker.C:
 		}
 	}
 	return nil
 }
 
-// drain is the last flush. Its goal is, per shard, how many counters will have been taken off the
-// queue when all that was pending in the beginning is in a report: traffic that goes on does not
-// delay it. Permits are all back when every counter that had some, or was about to get some, has
-// been answered.
-type drain struct {
-	*reporter
-	goal    []uint64
-	settled int64      // how many settlements had been taken in when it began
-	lenders []*counter // whose permits may not all be back
+// undelivered returns an error if hits or settlements are left.
+func (c *Checker) undelivered() error {
+	if n := c.Stats().Unreported(); n > 0 {
+		return fmt.Errorf("check: stop: %d %w", n, ErrUnreported)
+	}
+	if taken, answered, lost := c.settling.Counts(); taken > answered+lost {
+		return fmt.Errorf("check: stop: settlements: %d %w", taken-answered-lost, ErrUnreported)
+	}
+	return nil
 }
 
-// begin ends all permits.
-func (d *drain) begin() {
-	d.mu.Lock()
-	d.draining = true
-	d.mu.Unlock()
-	d.giveBackAll()
-	d.settled, _, _ = d.checker.settling.Counts()
-	if !d.checker.everStrict.Load() {
-		return
-	}
-	d.checker.table.each(func(c *counter) {
-		if c.holdsPermits() {
-			d.lenders = append(d.lenders, c)
-		}
-	})
+// Receive takes in a message for this checker: the answer to a report or to a hello, or an alarm.
+// It counts and ignores what it cannot read. Run calls it for everything that the Link hears. It
+// does not keep payload.
+func (c *Checker) Receive(kind events.Kind, payload []byte) { c.reporter.Receive(kind, payload) }
+
+// Step does everything that is due: heartbeat, flush, repeats, and eviction of idle counters. Run
+// calls it. A simulation that has a clock of its own (Options.Now) calls it instead of Run. It
+// returns the time of the next call by the same clock; that may come sooner, and should if Wake
+// says so.
+func (c *Checker) Step() (next time.Time) {
+	return time.Unix(0, c.reporter.Step(c.host.OwnTime(), false))
 }
 
-// done flushes, and returns whether the goal has been reached.
-func (d *drain) done(now int64) bool {
-	d.mu.Lock()
-	d.endDeferrals(d.checker.clock.Fleet(now))
-	d.collect()
-	if len(d.goal) != len(d.shards) { // in the beginning, or when the first welcome comes
-		d.goal = make([]uint64, len(d.shards))
-		for i := range d.shards {
-			d.goal[i] = d.shards[i].taken + uint64(d.shards[i].queue.Len())
-		}
-	}
-	d.mu.Unlock()
-	d.step(now, true)
-	for last := len(d.lenders) - 1; last >= 0; last-- {
-		if d.lenders[last].holdsPermits() {
-			return false
-		}
-		d.lenders = d.lenders[:last]
-	}
-	if _, answered, lost := d.checker.settling.Counts(); answered+lost < d.settled {
-		return false
-	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if len(d.unsharded) > 0 || d.lates.any() {
-		return false
-	}
-	for i := range d.goal {
-		s := &d.shards[i]
-		if s.taken < d.goal[i] || s.late.Len() > 0 {
-			return false
-		}
-		// Late hits are of no counter, so their report need not come before the goal.
-		if f := s.flight; f != nil && (f.after < d.goal[i] || len(f.message.Late) > 0) {
-			return false
-		}
-	}
-	return true
-}
+// Wake is sent to when the next Step should come sooner than the last one said: a check or a
+// message wants an early flush. It is for callers of Step; Run reads it too. However soon they
+// call, flushes are not more frequent than the checker allows.
+func (c *Checker) Wake() <-chan struct{} { return c.host.Wake }
 
-func (d *drain) goodbye() {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.draining = false
-	d.hello(d.checker.ownTime(), true)
-}
+// drainEvery is how often the last flush looks whether it is done.
+const drainEvery = 5 * time.Millisecond

@@ -192,15 +192,15 @@ func TestDrainWaitsForLateHits(t *testing.T) {
 	f := newFleet(t, Options{}, rule("r", 1000, time.Second, 1))
 	atTime(noon, limiter(t, f.Checker, "r")).Check("k", 3)
 	now := noon + 4*second
-	d := drain{reporter: &f.reporter}
+	d := f.reporter.Drain()
 	for range 3 {
-		require(t, !d.done(now), "done, but nothing is answered: %+v", f.Stats().Rules[0])
+		require(t, !d.Done(now), "done, but nothing is answered: %+v", f.Stats().Rules[0])
 	}
 	r := f.last()
 	require(t, len(r.Late) == 1 && r.Late[0] == 3 && r.Hits.Keys() == 0, "reported %v", r)
 	f.answerRows(now)
 	s := f.Stats()
-	expect(t, d.done(now) && s.Unreported() == 0, "not done: %+v", s)
+	expect(t, d.Done(now) && s.Unreported() == 0, "not done: %+v", s)
 }
 
 func TestBadOptionsAreRefused(t *testing.T) {

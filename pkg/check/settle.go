@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/offpath-io/offpath/pkg/check/internal/counter"
 	"github.com/offpath-io/offpath/pkg/check/internal/settlement"
 	"github.com/offpath-io/offpath/pkg/events"
 )
@@ -48,7 +49,7 @@ func (c *Checker) Settle(receipt string, cost int64) error {
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrReceipt, err)
 	}
-	fleet := c.exactTime()
+	fleet := c.host.ExactTime()
 	if age := time.Duration(fleet - m.GetMade()); age > events.MaxReceiptAge || age < -receiptAhead {
 		return fmt.Errorf("%w: it was made %v ago", ErrReceiptAge, age.Round(time.Second))
 	}
@@ -82,75 +83,10 @@ func (c *Checker) noteSettlement(s *events.Settlement, fleet int64) {
 		return
 	}
 	if s.GetHits() < 0 {
-		l.refunds.Store(true)
+		l.Refunds.Store(true)
 	}
-	x := l.holds(charge.GetKey())
-	if x == nil {
-		return
-	}
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	if x.is(dead) {
-		return
-	}
-	t := l.limits.Load()
-	room, at := x.room(t, fleet)
-	if c.o.Link == nil {
-		x.correct(t, charge.GetRule().GetNewest(), s.GetHits())
-		x.bringTurnForward(t, at)
-		return
-	}
-	x.askForRefunds()
-	if x.keyForecast() != nil || room <= t.limit/2 {
-		c.want(nextFast)
-	}
-}
-
-// correct changes what a local limiter knows of a bucket. The lock is held, the counter current
-// .
-func (c *counter) correct(t *limits, bucket, hits int64) {
-	totals := c.totals()
-	if age := c.newest - bucket; age >= 0 && age < int64(len(totals)) {
-		totals[age] = min(max(totals[age]+hits, 0), events.MaxCount)
-		c.undate(t, age, -hits, 0)
-	}
-}
-
-// collectSettlements moves settlements that are due to the shards of their keys.
-func (b *reporter) collectSettlements(fleet int64) {
-	if len(b.shards) == 0 {
-		return
-	}
-	b.checker.settling.PopDue(fleet, func(s settlement.Settlement) {
-		charge := s.GetCharge()
-		name, key := charge.GetRule().GetName(), string(charge.GetKey())
-		b.shards[events.Shard(name, key, uint32(len(b.shards)))].settlements.Push(s)
-	})
-}
-
-// freezeSettlements moves the shard's oldest settlements into the report, as many as fit. Those
-// that no aggregator would take any more are lost.
-func (b *reporter) freezeSettlements(f *inFlightReport, s *shard, fleet int64) {
-	m := &f.message
-	for size := 0; s.settlements.Len() > 0 && len(m.Settlements) < events.MaxSettlements &&
-		size < settlementText; {
-		one := s.settlements.Pop()
-		if one.IsTooOld(fleet) {
-			b.checker.settling.GiveUp(1)
-			continue
-		}
-		size += one.Size()
-		f.settlements = append(f.settlements, one)
-		m.Settlements = append(m.Settlements, one.Settlement)
-	}
-}
-
-// landSettlements takes in that a report has ended, and whether its settlements were dealt with,
-// but for those that were not covered. Others go into another report.
-func (b *reporter) landSettlements(f *inFlightReport, dealtWith bool, uncovered []uint32, fleet int64) {
-	if q := &b.checker.settling; dealtWith {
-		q.Answered(f.settlements, uncovered, fleet)
-	} else {
-		q.Return(f.settlements...)
+	x := l.Holds(charge.GetKey())
+	if x != nil && x.Settle(charge.GetRule().GetNewest(), s.GetHits(), fleet) {
+		c.host.Want(counter.NextFast)
 	}
 }

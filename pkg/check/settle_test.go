@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/offpath-io/offpath/pkg/check/internal/counter"
 	"github.com/offpath-io/offpath/pkg/events"
 	"github.com/offpath-io/offpath/pkg/identity"
 	"github.com/offpath-io/offpath/pkg/rules"
@@ -195,7 +196,7 @@ func kindsOf(r *events.Report) string {
 	var all []string
 	text, at := r.Hits.KeyText, 0
 	for i, n := range r.Hits.KeyLength {
-		row := [kinds]string{"", "denied ", "refunded "}[kindOf(r.Hits.Rules[r.Hits.KeyRule[i]])] + string(text[:n])
+		row := [counter.Kinds]string{"", "denied ", "refunded "}[r.Hits.Rules[r.Hits.KeyRule[i]].Kind] + string(text[:n])
 		for range r.Hits.KeyCells[i] {
 			row += fmt.Sprint(" ", r.Hits.Value[at])
 			at++
@@ -341,8 +342,8 @@ func TestSettlementsAreGivenUp(t *testing.T) {
 	now := noon + 50*ms
 	atTime(now, f).Step()
 	f.refuse(now, f.last().Sequence)
-	now += int64(refusedFor)
-	for range mostRefusals - 1 {
+	now += int64(refusalsFor)
+	for range refusalsTaken - 1 {
 		f.refuse(now, f.last().Sequence)
 	}
 	settlementStats(t, f.Checker, 1, 0, 1)
@@ -392,7 +393,7 @@ func TestSettlementsNearTheLimitAreSentSoon(t *testing.T) {
 		for len(f.Wake()) > 0 {
 			<-f.Wake()
 		}
-		f.rounds.wanted.Store(0)
+		f.host.Rounds.Wanted.Store(0)
 		mustSettle(t, f.Checker, noon, text, 1)
 		hurry := len(f.Wake()) > 0
 		expect(t, hurry == (cost == 20), "%d of 20: in a hurry: %v", cost, hurry)
@@ -405,21 +406,21 @@ func TestStopDeliversSettlements(t *testing.T) {
 	for _, answers := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {
 			f, stop, done := runFleet(t, Options{}, rule("r", 1000, time.Hour, 1))
-			text := receipt(t, limiter(t, f.Checker, "r"), systemTime(), "k", 5)
-			mustSettle(t, f.Checker, systemTime(), text, 1)
+			text := receipt(t, limiter(t, f.Checker, "r"), counter.SystemTime(), "k", 5)
+			mustSettle(t, f.Checker, counter.SystemTime(), text, 1)
 			stop()
 			settled, answered := 0, 0
 			err := f.ends(done, func() {
-				f.reporter.mu.Lock() // which Run sends under
+				f.reporter.Lock() // which Run sends under
 				reports := f.tape.reports[answered:]
-				f.reporter.mu.Unlock()
+				f.reporter.Unlock()
 				for _, m := range reports {
 					answered++
 					if answers {
 						settled += len(m.Settlements)
-						f.answerAll(systemTime(), len(m.Settlements))
+						f.answerAll(counter.SystemTime(), len(m.Settlements))
 					} else {
-						f.answerAll(systemTime(), 0)
+						f.answerAll(counter.SystemTime(), 0)
 					}
 				}
 			})

@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/offpath-io/offpath/pkg/check/internal/counter"
 	"github.com/offpath-io/offpath/pkg/events"
 	"github.com/offpath-io/offpath/pkg/rules"
 )
@@ -178,7 +179,7 @@ func runFleet(t *testing.T, o Options, list ...rules.Rule) (f *fleet, stop func(
 	f.Checker = newChecker(t, o, list...)
 	r := run(t, f.Checker)
 	synctest.Wait()
-	f.welcome(systemTime(), 1)
+	f.welcome(counter.SystemTime(), 1)
 	return f, r.stop, r.ended
 }
 

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/offpath-io/offpath/internal/checktuning"
+	"github.com/offpath-io/offpath/pkg/check/internal/counter"
 	"github.com/offpath-io/offpath/pkg/events"
 	"github.com/offpath-io/offpath/pkg/identity"
 	"github.com/offpath-io/offpath/pkg/rules"
@@ -305,13 +306,13 @@ type keyTotal struct {
 	total uint64
 }
 
-func admitted(total int64) keyTotal { return keyTotal{ofAdmitted, uint64(total)} }
+func admitted(total int64) keyTotal { return keyTotal{counter.AdmittedHits, uint64(total)} }
 
 func alarmOf(l *Limiter, now int64, generation uint64, key string, rows ...keyTotal) *events.Alarm {
 	t := new(events.Table)
 	for i, r := range rows {
-		rule := l.wire(now)
-		rule.Denied, rule.Refunded = r.kind == ofDenied, r.kind == ofRefunded
+		rule := l.group.Wire(now)
+		rule.Denied, rule.Refunded = r.kind == counter.DeniedHits, r.kind == counter.RefundedHits
 		t.Rules = append(t.Rules, rule)
 		t.AddKey(uint32(i), key)
 		t.AddCell(0, r.total)
@@ -322,7 +323,7 @@ func alarmOf(l *Limiter, now int64, generation uint64, key string, rows ...keyTo
 // inform lets keys be quiet, as an answer or an alarm that tells of them does.
 func inform(l *Limiter, keys ...string) {
 	for _, key := range keys {
-		l.find(noon, key).state |= informed
+		l.group.Find(noon, key).State |= counter.Informed
 	}
 }
 
@@ -342,9 +343,9 @@ func hit(l *Limiter, now int64, key string, times int) (allowed int) {
 }
 
 // ahead returns a live key's forecast, or nil.
-func (l *Limiter) ahead(key string) *keyForecast {
-	if c := l.holds([]byte(key)); c != nil {
-		return c.keyForecast()
+func (l *Limiter) ahead(key string) *counter.Forecast {
+	if c := l.group.Holds([]byte(key)); c != nil {
+		return counter.Locked{Counter: c}.Forecast()
 	}
 	return nil
 }
@@ -366,13 +367,13 @@ func hits(r *events.Report) map[string]uint64 {
 // rows reads a report: admitted or denied hits by key, and how many rows have them.
 func rows(r *events.Report, denied bool) (hits map[string]uint64, n int) {
 	hits = make(map[string]uint64)
-	kind := ofAdmitted
+	kind := counter.AdmittedHits
 	if denied {
-		kind = ofDenied
+		kind = counter.DeniedHits
 	}
-	eachKey(r.Hits, kind, func(_ uint32, key []byte, t totals) {
+	counter.EachTotals(r.Hits, kind, func(_ uint32, key []byte, t counter.Totals) {
 		n++
-		for _, v := range t.value {
+		for _, v := range t.Value {
 			hits[string(key)] += v
 		}
 	})
@@ -397,6 +398,6 @@ func meanwhile(goroutines int, f func(g int)) (stop func()) {
 // openIdle gives a checker that does not Run its idle cache, until the test ends.
 func openIdle(t testing.TB, c *Checker, keys int) {
 	t.Helper()
-	must(t, c.idle.open(keys))
-	t.Cleanup(c.idle.close)
+	must(t, c.host.Idle.Open(keys))
+	t.Cleanup(c.host.Idle.Close)
 }

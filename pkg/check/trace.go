@@ -1,5 +1,7 @@
 package check
 
+import "github.com/offpath-io/offpath/pkg/check/internal/reporter"
+
 // Tracing is told of a report that is about to be sent for the first time, of so many keys and to
 // this shard. If the report is to be traced it returns the W3C traceparent that goes with it, of at
 // most events.MaxTrace bytes, and a function that is told what becomes of it; else "" and nil. Both
@@ -13,28 +15,13 @@ type TraceEvent uint8
 // The events of a report's life, of which the last one is TraceMerged or TraceGivenUp.
 const (
 	// TraceRepeated: it was sent again.
-	TraceRepeated TraceEvent = iota + 1
+	TraceRepeated = TraceEvent(reporter.Repeated)
 	// TraceRefused: an aggregator has refused it.
-	TraceRefused
+	TraceRefused = TraceEvent(reporter.Refused)
 	// TraceAnswered: its answer has come, and is taken in now.
-	TraceAnswered
+	TraceAnswered = TraceEvent(reporter.Answered)
 	// TraceMerged: that has been done.
-	TraceMerged
+	TraceMerged = TraceEvent(reporter.Merged)
 	// TraceGivenUp: its hits are lost.
-	TraceGivenUp
+	TraceGivenUp = TraceEvent(reporter.GivenUp)
 )
-
-// trace asks whether a report that has just been made is to be traced.
-func (f *inFlightReport) trace(t Tracing, number uint32) {
-	f.message.Trace, f.follow = "", nil
-	if t != nil {
-		f.message.Trace, f.follow = t(number, f.sequence, len(f.rows))
-	}
-}
-
-// tell tells whoever follows the report.
-func (f *inFlightReport) tell(e TraceEvent) {
-	if f.follow != nil {
-		f.follow(e)
-	}
-}

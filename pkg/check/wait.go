@@ -2,7 +2,6 @@ package check
 
 import (
 	"context"
-	"sync"
 	"time"
 
 	"github.com/offpath-io/offpath/pkg/identity"
@@ -37,41 +36,41 @@ func (c *Checker) Wait(ctx context.Context, r Request) (Result, error) {
 	case r.Mode == Charge:
 		return c.acquire(ctx, &r)
 	case r.Limiter != nil:
-		return r.Limiter.waitForTurn(ctx, &r)
+		return c.waitForLimiter(ctx, &r)
 	}
 	return c.waitForTurn(ctx, &r)
 }
 
-// waitForTurn waits until the limiter alone lets a request pass.
-func (l *Limiter) waitForTurn(ctx context.Context, r *Request) (Result, error) {
-	w := l.checker.newCaller()
+// waitForLimiter waits until its limiter alone lets a request pass.
+func (c *Checker) waitForLimiter(ctx context.Context, r *Request) (Result, error) {
+	l, w := r.Limiter, c.newCaller()
 	defer w.leave()
 	for {
-		swap := l.checker.swaps.next() // first, so that none goes unnoticed
+		swap := c.swaps.next() // first, so that none goes unnoticed
 		res, err := Result{}, error(nil)
 		at := l.lineAlone(r.Key, r.Cost)
-		others := w.turn == nil && !l.shape.Drains() && at.waiting() > 0
+		others := w.turn == nil && !l.group.Shape.Drains() && at.waiting() > 0
 		if others {
-			res.Decision = at.behindOthers(nil)
+			res.Decision = c.behindOthers(at, nil)
 			others = res.RetryAfter != Never // or it has nothing to wait for
 		}
 		if !others {
-			res, err = l.attempt(ctx, *r)
+			res, err = c.attempt(ctx, *r)
 		}
 		wait := res.Delay
 		if !res.Allowed {
 			wait = res.RetryAfter
 		}
-		if err != nil || wait == 0 || wait == Never || !res.Allowed && l.shape.Drains() {
+		if err != nil || wait == 0 || wait == Never || !res.Allowed && l.group.Shape.Drains() {
 			return res, err
 		}
 		most := l.Rule().OnLimit.MaxWait
-		late := most > 0 && time.Since(w.begun)+wait > most || !l.fitsDeadline(ctx, wait) || !w.enter(at)
+		late := most > 0 && time.Since(w.begun)+wait > most || !fitsDeadline(ctx, wait) || !w.enter(at)
 		switch {
 		case late:
 			err = errLate
 		case res.Allowed: // it has its turn, which stays
-			err = l.pause(ctx, wait, nil)
+			err = c.pause(ctx, wait, nil)
 		default:
 			err = w.pause(ctx, wait, most, swap)
 		}
@@ -107,32 +106,33 @@ func (l *Limiter) giveUp(
 }
 
 // attempt decides once.
-func (l *Limiter) attempt(ctx context.Context, r Request) (Result, error) {
-	if l.strict != nil {
-		return l.checker.acquire(ctx, &r)
+func (c *Checker) attempt(ctx context.Context, r Request) (Result, error) {
+	l := r.Limiter
+	if l.group.Strict != nil {
+		return c.acquire(ctx, &r)
 	}
 	if l.countsDenied() { // a hit that waits is not denied yet
 		r.Mode = Peek
-		if res := l.checker.Do(r); !res.Allowed && res.RetryAfter != Never {
+		if res := c.Do(r); !res.Allowed && res.RetryAfter != Never {
 			return res, nil
 		}
 		r.Mode = Reserve
 	}
-	return l.checker.Do(r), nil
+	return c.Do(r), nil
 }
 
 // countsDenied says whether denied hits count, and callers ask again rather than wait for their
 // turn.
 func (l *Limiter) countsDenied() bool {
 	c := l.limits.Load().clauses
-	return c != nil && c.all && !c.shadow && !l.shape.Drains()
+	return c != nil && c.all && !c.shadow && !l.group.Shape.Drains()
 }
 
 // waitForTurn waits until all rules that match let a request pass.
 func (c *Checker) waitForTurn(ctx context.Context, r *Request) (Result, error) {
 	attrs, cost := r.Attributes, r.Cost
 	if l, key, ok := c.inLine(attrs); ok {
-		return l.waitForTurn(ctx, &Request{Limiter: l, Key: key, Cost: cost, Mode: Reserve, Receipt: r.Receipt})
+		return c.waitForLimiter(ctx, &Request{Limiter: l, Key: key, Cost: cost, Mode: Reserve, Receipt: r.Receipt})
 	}
 	r.Mode = Charge // each attempt decides for now: a turn of several rules is none to wait for
 	w := c.newCaller()
@@ -142,7 +142,7 @@ func (c *Checker) waitForTurn(ctx context.Context, r *Request) (Result, error) {
 		var res Result
 		at, others := c.othersWait(w, attrs, cost)
 		if others {
-			res.Decision = at.behindOthers(attrs)
+			res.Decision = c.behindOthers(at, attrs)
 		} else {
 			var err error
 			if res, err = c.acquire(ctx, r); err != nil || res.Allowed {
@@ -151,7 +151,7 @@ func (c *Checker) waitForTurn(ctx context.Context, r *Request) (Result, error) {
 			at, _ = c.findLine(attrs, cost, func(rule string, _ waitingLine) bool { return rule == res.Rule })
 		}
 		if at.limiter == nil || !res.Queue || res.RetryAfter == Never || time.Since(w.begun)+res.RetryAfter > res.MaxWait ||
-			!at.limiter.fitsDeadline(ctx, res.RetryAfter) || !w.enter(at) {
+			!fitsDeadline(ctx, res.RetryAfter) || !w.enter(at) {
 			if others {
 				at.limiter.denyUnasked(at.key)
 			}
@@ -169,7 +169,7 @@ func (c *Checker) waitForTurn(ctx context.Context, r *Request) (Result, error) {
 // othersWait finds a line of the request in which others wait already; none if w is in a
 // line, or if the request has nothing to wait for.
 func (c *Checker) othersWait(w *caller, attrs identity.Attributes, cost int64) (waitingLine, bool) {
-	if w.turn != nil || c.reporter.leases.waiting.Load() == 0 {
+	if w.turn != nil || c.waiting.Load() == 0 {
 		return waitingLine{}, false
 	}
 	d := c.Do(Request{Attributes: attrs, Cost: cost, Mode: Peek})
@@ -177,7 +177,7 @@ func (c *Checker) othersWait(w *caller, attrs identity.Attributes, cost int64) (
 		return waitingLine{}, false
 	}
 	return c.findLine(attrs, cost, func(_ string, at waitingLine) bool {
-		return !at.limiter.shape.Drains() && at.waiting() > 0
+		return !at.limiter.group.Shape.Drains() && at.waiting() > 0
 	})
 }
 
@@ -187,9 +187,9 @@ func (c *Checker) findLine(
 	attrs identity.Attributes, cost int64, isIt func(rule string, at waitingLine) bool,
 ) (waitingLine, bool) {
 	p := c.ruleset.Load()
-	a := c.scratch.Get().(*evaluation)
-	defer c.scratch.Put(a)
-	if !a.match(p, attrs, c.now(p), max(cost, 1), peeking) {
+	a := newEvaluation()
+	defer a.free()
+	if !a.match(p, attrs, c.host.Time(p.strict), max(cost, 1), peeking) {
 		return waitingLine{}, false
 	}
 	for i := range a.decisions {
@@ -198,7 +198,7 @@ func (c *Checker) findLine(
 			continue
 		}
 		if key, ok := q.limits.rule.AppendKey(nil, attrs); ok {
-			at := waitingLine{q.limiter, lineID{string(key), q.matched.capacity}, q.cost}
+			at := waitingLine{q.limiter, lineID{string(key), q.matched.Capacity}, q.Cost}
 			if isIt(q.limits.name, at) {
 				return at, true
 			}
@@ -217,7 +217,7 @@ func (c *Checker) inLine(attrs identity.Attributes) (l *Limiter, key string, ok 
 		return nil, "", false
 	}
 	e := &p.entries[found[0].Place()]
-	if !e.bare || e.limits.clauses != nil || !e.limiter.shape.Drains() || !e.rule.OnLimit.Queue {
+	if !e.bare || e.limits.clauses != nil || !e.limiter.group.Shape.Drains() || !e.rule.OnLimit.Queue {
 		return nil, "", false
 	}
 	text, ok := e.rule.AppendKey(nil, attrs)
@@ -225,48 +225,7 @@ func (c *Checker) inLine(attrs identity.Attributes) (l *Limiter, key string, ok 
 }
 
 // fitsDeadline says whether ctx lasts so long, as far as it says.
-func (l *Limiter) fitsDeadline(ctx context.Context, wait time.Duration) bool {
+func fitsDeadline(ctx context.Context, wait time.Duration) bool {
 	deadline, ok := ctx.Deadline()
 	return !ok || time.Until(deadline) >= wait
-}
-
-// pause waits for so long, or until the rules change.
-func (l *Limiter) pause(ctx context.Context, wait time.Duration, swap <-chan struct{}) error {
-	timer := time.NewTimer(wait)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-swap:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-l.checker.ended:
-		return errEnded
-	}
-}
-
-// swaps tell who waits that the rules have changed.
-type swaps struct {
-	mu sync.Mutex
-	ch chan struct{} // nil if nobody has asked
-}
-
-// next is closed at the next change.
-func (s *swaps) next() <-chan struct{} {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.ch == nil {
-		s.ch = make(chan struct{})
-	}
-	return s.ch
-}
-
-func (s *swaps) tell() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.ch != nil {
-		close(s.ch)
-		s.ch = nil
-	}
 }

@@ -94,27 +94,6 @@ func (d *demand) mayReturn(now int64) float64 {
 	return d.rate() * math.Exp(-float64(max(now-d.asOf, 0))/burstMemory)
 }
 
-// Totals are of a bucket and of the one before it.
-type Totals [2]int64
-
-// grow raises totals to what an update says, whose bucket is so much newer, and returns by how
-// much. Updates may come in another order than they were made.
-func (t *Totals) grow(to Totals, newer int64) (n float64) {
-	switch newer {
-	case 0:
-	case 1:
-		*t = Totals{0, t[0]}
-	default:
-		*t = Totals{}
-	}
-	for i := range t {
-		more := max(to[i]-t[i], 0)
-		t[i] += more
-		n += float64(more)
-	}
-	return n
-}
-
 // learn takes in an update. expected is how many hits everybody was to admit since the last one was
 // made; complete says that the update is the first of a round, so that what came until then makes a
 // rate.

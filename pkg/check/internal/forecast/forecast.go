@@ -26,22 +26,6 @@ package forecast
 
 import "math"
 
-// Fleet is what a forecast must know about the fleet.
-type Fleet struct {
-	// Checkers is the number of live checkers, at least 1.
-	Checkers float64
-	// FastInterval is the time between the shortest rounds, in ns. Every round is at a multiple of
-	// it.
-	FastInterval int64
-	// Trail is how long after the first update of a round the last one may come, in ns: as long as
-	// there are several aggregators, each with a part of the round's reports, or updates are sent
-	// at a bounded rate.
-	Trail int64
-}
-
-// rounding is the variance of what error diffusion keeps back: each checker anything up to a hit.
-func (f Fleet) rounding() float64 { return f.Checkers / 12 }
-
 // Window is what is known of a key's window at a time.
 type Window struct {
 	// Free is the limit less the count that is known, own hits included. Freed is how many hits
@@ -100,8 +84,6 @@ const (
 	// seldom goes beyond: what rounding at each checker comes to, times aim, and at most that part
 	// of the limit.
 	aim, mostAim = 2.5, 0.004
-	// trust is the weight of an expectation, in hits, against what this checker sees.
-	trust = 3
 )
 
 // New returns the forecast of a key of which nothing is known but the size of the fleet. Checkers

@@ -140,3 +140,6 @@ func (s *share) learn(own, all, checkers float64) {
 	s.own, s.all = s.own*keep+own, s.all*keep+all
 	s.part = (s.own + sharePrior/checkers) / (s.all + sharePrior)
 }
+
+// trust is the weight of an expectation, in hits, against what this checker sees.
+const trust = 3

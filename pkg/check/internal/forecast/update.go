@@ -1,30 +1,5 @@
 package forecast
 
-// Update is what an answer or an alarm says about a key.
-type Update struct {
-	// Now is when it came, Made when the newest of the reports that it covers was made.
-	Now, Made int64
-	// Round is the time between the rounds at which the key is reported now, in ns: a multiple of
-	// the fleet's fast interval.
-	Round int64
-	// Bucket is the newest of the key's buckets, and Admitted and Denied what everybody has
-	// admitted and denied in it and in the one before, as far as the update knows. Without
-	// DeniedToo it says nothing of denied ones.
-	Bucket           int64
-	Admitted, Denied Totals
-	DeniedToo        bool
-	// Since is when the counting of these totals began.
-	Since int64
-	// Young is, where it is of less time than these totals, what came since a later time: the first
-	// update that is heard of a key tells nothing else of how fast its hits come now.
-	Young Young
-	// News is how many hits of others this checker has not known of.
-	News float64
-}
-
-// Young is what everybody has admitted and denied since a time. The zero value says nothing.
-type Young struct{ Since, Admitted, Denied int64 }
-
 // Observe takes in an update.
 func (k *Key) Observe(w Update, f Fleet) {
 	k.expect(w.Now)

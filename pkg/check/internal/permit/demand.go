@@ -34,11 +34,6 @@ const fading = 100 * time.Millisecond
 // apart, and the step that sends one may be as late.
 const lead = 3 * time.Millisecond
 
-// measure brings the expectation up to date. trip and share are as for Request.
-func (a *Account) measure(m *Moment, trip time.Duration, share int64) {
-	a.demand.measure(m.Now, a.unseen.Swap(0), trip, m.idleAfter(), share)
-}
-
 // measure brings the expectation up to date. unseen are refused hits that asked does not hold, idle
 // is for how long permits may lie idle.
 func (d *demand) measure(now, unseen int64, trip, idle time.Duration, share int64) {

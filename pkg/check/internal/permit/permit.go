@@ -313,3 +313,23 @@ func (a *Account) Schedule(m Moment) (due int64, ok bool) {
 	a.scheduled = true
 	return max(due, m.Now+1), true // not again at once, whatever the error has become
 }
+
+// measure brings the expectation up to date. trip and share are as for Request.
+func (a *Account) measure(m *Moment, trip time.Duration, share int64) {
+	a.demand.measure(m.Now, a.unseen.Swap(0), trip, m.idleAfter(), share)
+}
+
+// Waiter is a caller who waits for permits, of one account or of several.
+type Waiter interface {
+	// Wake lets the caller decide: with permits reserved for it, or since there are none to be had.
+	// It is called with the owner's lock, once for each place, and must not block.
+	Wake(reserved bool)
+}
+
+// Place is a caller's place among those who wait for an account's permits.
+type Place struct {
+	waiter Waiter
+	cost   int64
+	// woken: it does not wait here any more; reserved: because permits are kept for it.
+	woken, reserved bool
+}

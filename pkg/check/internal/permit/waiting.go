@@ -2,21 +2,6 @@ package permit
 
 import "slices"
 
-// Waiter is a caller who waits for permits, of one account or of several.
-type Waiter interface {
-	// Wake lets the caller decide: with permits reserved for it, or since there are none to be had.
-	// It is called with the owner's lock, once for each place, and must not block.
-	Wake(reserved bool)
-}
-
-// Place is a caller's place among those who wait for an account's permits.
-type Place struct {
-	waiter Waiter
-	cost   int64
-	// woken: it does not wait here any more; reserved: because permits are kept for it.
-	woken, reserved bool
-}
-
 // Join lets a caller wait for as many permits as a hit costs, behind those who wait already.
 func (a *Account) Join(w Waiter, cost int64) *Place {
 	p := &Place{waiter: w, cost: cost}

@@ -1,0 +1,129 @@
+package check
+
+import (
+	"time"
+
+	"github.com/offpath-io/offpath/pkg/check/internal/counter"
+	"github.com/offpath-io/offpath/pkg/identity"
+)
+
+// decide decides by all rules that are asked, and charges all or none. If the purpose is reserving
+// and the hit was charged, it returns the reservation.
+func (a *evaluation) decide(d *Decision, attrs identity.Attributes, now int64) (r *reservation) {
+	a.lookForRoom(attrs, now)
+	for !a.lock(now) {
+	}
+	a.ask(d, now)
+	a.conclude(d.Allowed, false, now)
+	a.reckonDenied(d, now)
+	if a.purpose == reserving && d.Allowed {
+		r = a.reservation(now)
+	}
+	a.unlock()
+	return r
+}
+
+// ask asks all, and writes the decision of the one that restricts the caller most to d, which is
+// zero. Every counter is locked.
+func (a *evaluation) ask(d *Decision, now int64) {
+	// The worst one so far is in one place and the next goes into the other: a decision that is
+	// copied just when it has been made waits for the stores of its parts.
+	worst, next := d, &a.answer
+	// The places of its rule, of those that can deny, and of the rest; of equal ones the first
+	// decides.
+	by, observed := -1, -1
+	exceeded, shadow := false, -1
+	for i := range a.decisions {
+		q := &a.decisions[i]
+		*next = Decision{}
+		q.ask(next, now, a.key(i))
+		if a.purpose == reserving && a.mayLine(q) {
+			q.line(next, now)
+		}
+		q.denies = !next.Allowed
+		place := &by
+		if q.isShadow() {
+			if q.denies && (shadow < 0 || q.place < a.decisions[shadow].place) {
+				shadow = i
+			}
+			if place = &observed; by >= 0 {
+				continue
+			}
+		} else {
+			exceeded = exceeded || q.Exceeds
+		}
+		if *place < 0 || isWorse(next, worst) || q.place < *place && !isWorse(worst, next) {
+			worst, next, *place = next, worst, q.place
+		}
+	}
+	if by < 0 { // none that could deny
+		worst.allow()
+		worst.Rule, worst.Observed = "", worst.Rule
+	}
+	if worst != d {
+		*d = *worst
+	}
+	d.Exceeded = exceeded && d.Allowed
+	if shadow >= 0 {
+		d.Shadow = a.decisions[shadow].limits.name
+	}
+}
+
+// conclude charges all or none. If the caller waits, the hit is not denied yet. Every counter is
+// locked.
+func (a *evaluation) conclude(agreed, waits bool, now int64) {
+	for i := range a.decisions {
+		if q := &a.decisions[i]; !q.HasCounter() && (!agreed || q.denies) { // else its counter knows the key
+			q.limiter.group.NoteDenied(a.key(i), 1)
+		}
+		a.decisions[i].conclude(agreed, waits, now)
+	}
+}
+
+// ask makes one rule's decision without charging anything.
+func (q *ruleDecision) ask(d *Decision, now int64, key string) {
+	switch {
+	case q.barred:
+		q.decideBarred(d, now)
+	case !q.HasCounter():
+		q.limiter.peekOverflow(d, q.limits, now, key, q.Cost)
+	default:
+		q.decide(d, now)
+	}
+}
+
+// decide makes the decision of a rule whose counter is locked.
+func (q *ruleDecision) decide(d *Decision, now int64) {
+	q.prepare()
+	if !q.Consider(now) {
+		q.limiter.denyFull(d, q.limits, now, q.Left)
+		d.RetryAfter = q.RetryAfter(now)
+		return
+	}
+	left := q.Left
+	if q.Counter.Is(counter.Viewed) { // nothing will be charged
+		left += q.Cost
+	}
+	q.limiter.allow(d, q.limits, time.Duration(q.Counter.End()-now), left)
+}
+
+// conclude charges one rule if all agreed, and leaves its counter ready for the next check.
+func (q *ruleDecision) conclude(agreed, waits bool, now int64) {
+	l := q.limiter
+	if !waits {
+		q.noteCost()
+	}
+	agreed = agreed && !q.denies // a rule that never denies may not have agreed
+	switch {
+	case agreed && !q.HasCounter():
+		l.admitOverflow(1, q.Cost)
+	case agreed && q.wait > 0:
+		q.ChargeTurn(q.wait, now)
+	case agreed:
+		q.Charge()
+	case !q.HasCounter():
+		l.group.Tallies[0].Denied.Add(1)
+	default:
+		q.Deny(waits || q.wait > 0, now)
+	}
+}

@@ -1,0 +1,260 @@
+package counter
+
+import (
+	"strings"
+	"time"
+	"unsafe"
+
+	"github.com/offpath-io/offpath/pkg/check/internal/permit"
+	"github.com/offpath-io/offpath/pkg/window"
+)
+
+// A counter's states, a bit each.
+const (
+	queued      uint8 = 1 << iota // in a dirty stack or waiting for its report
+	InFlight                      // in the report that is not answered yet
+	ageing                        // waiting in the queue of counters that may leave
+	Dead                          // has left the live map; nothing may be charged to it
+	deferred                      // queued, but its key is quiet: its hits wait
+	notDeferred                   // they may not wait any longer
+	Viewed                        // a copy to look at, see view
+	Informed                      // a message has said what others have admitted
+)
+
+// New returns a counter of no hits for a key, whose text it copies.
+func New(g *Group, key string, now int64) Locked {
+	c := Locked{g.blankCell()}
+	c.Group, c.Newest = g, g.Shape.Bucket(now)
+	if len(key) > len(c.short) {
+		key = strings.Clone(key)
+	}
+	c.setKey(key)
+	if n := 2 * g.Live; n > len(c.inline) {
+		c.More = &more{counts: make([]int64, n)}
+	}
+	if g.Shape.Drains() { // its counts are too many to be inline
+		none := window.Level{Bucket: c.Newest - int64(g.Live)}
+		c.More.drained = &levelState{level: none, own: none}
+	}
+	return c
+}
+
+// bucketsOf is how many buckets' counts a counter keeps.
+func bucketsOf(s window.Shape) int {
+	live := s.Live()
+	if !s.Drains() {
+		return live
+	}
+	size := s.BucketSize()
+	return live + min(int((spareTime+size-1)/size), live)
+}
+
+// blankCell returns the memory for a limiter's counter.
+func (g *Group) blankCell() *Counter {
+	if g.Strict == nil {
+		return new(Counter)
+	}
+	s := new(strictCounter)
+	s.permits.Forget(g.Strict.Forgotten.Load())
+	return &s.Counter
+}
+
+// ofStrict returns the memory of a strict limiter's counter.
+func (c *Counter) ofStrict() *strictCounter { return (*strictCounter)(unsafe.Pointer(c)) } // see blankCell
+
+// Permits returns the counter's permits; nil if its limiter is not strict.
+func (c *Counter) Permits() *permit.Account {
+	if c.Group.Strict == nil {
+		return nil
+	}
+	return &c.ofStrict().permits
+}
+
+// setKey gives a new counter its key's text, which it keeps if it is long.
+func (c *Counter) setKey(key string) {
+	c.length, c.long = uint16(len(key)), nil
+	if copy(c.short[:], key) < len(key) {
+		c.long = unsafe.StringData(key)
+	}
+}
+
+// Key returns the key's text. It lies inside the counter if it is short, so that finding a counter
+// and comparing its key is one access to memory.
+func (c *Counter) Key() string {
+	if c.long != nil {
+		return unsafe.String(c.long, c.length)
+	}
+	return unsafe.String(&c.short[0], c.length)
+}
+
+// counts returns the totals per bucket, newest first, and then how much of each is pending.
+func (c Locked) counts() []int64 {
+	if c.More != nil && c.More.counts != nil {
+		return c.More.counts
+	}
+	return c.inline[:2*c.Group.Live]
+}
+
+// Totals returns the totals per bucket, newest first.
+func (c Locked) Totals() []int64 { return c.counts()[:c.Group.Live] }
+
+// Pending returns how much of each total is pending.
+func (c Locked) Pending() []int64 { return c.counts()[c.Group.Live:] }
+
+func (c Locked) Is(state uint8) bool { return c.State&state != 0 }
+
+// add puts own hits into the newest bucket.
+func (c Locked) add(hits int64) {
+	counts := c.counts()
+	counts[0] += hits
+	counts[c.Group.Live] += hits
+}
+
+// End is when the newest bucket ends.
+func (c Locked) End() int64 { return c.Group.Shape.End(c.Newest) }
+
+// hasPending says whether any hit is pending. The allowance is withdrawn.
+func (c Locked) hasPending() bool { return anyNonZero(c.Pending()) }
+
+// isEmpty says whether the counter knows of no hit in its window. The counter is current.
+func (c Locked) isEmpty() bool {
+	d := c.levelState()
+	return !anyNonZero(c.Totals()) && (d == nil || d.level.Parts == 0)
+}
+
+func anyNonZero(counts []int64) bool {
+	for _, n := range counts {
+		if n != 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// Forecast returns the counter's forecast, nil if it has none.
+func (c Locked) Forecast() *Forecast {
+	if c.More == nil {
+		return nil
+	}
+	return c.More.ahead
+}
+
+// SetForecast gives the counter a forecast, or takes it away.
+func (c Locked) SetForecast(a *Forecast) {
+	switch {
+	case c.More != nil:
+		c.More.ahead = a
+	case a != nil:
+		c.More = &more{ahead: a}
+	}
+}
+
+// levelState returns what the counter has for its level, nil if it has none.
+func (c Locked) levelState() *levelState {
+	if c.More == nil {
+		return nil
+	}
+	return c.More.drained
+}
+
+// Net returns what counts of each bucket, newest first: the totals less what was given back. It is
+// good until the counter changes, and only to be read.
+func (c Locked) Net() []int64 {
+	if c.More == nil || c.More.Refunded == nil {
+		return c.Totals()
+	}
+	net := c.More.net[:0]
+	for i, n := range c.Totals() {
+		net = append(net, max(n-c.More.Refunded[i], 0))
+	}
+	return net
+}
+
+// refunded returns what was given back per bucket; nil if that is nothing.
+func (c Locked) refunded() []int64 {
+	if c.More == nil {
+		return nil
+	}
+	return c.More.Refunded
+}
+
+// MayRefund gives the counter room for refunds.
+func (c Locked) MayRefund() {
+	if c.More == nil {
+		c.More = &more{}
+	}
+	if c.More.Refunded == nil {
+		live := c.Group.Live
+		both := make([]int64, 2*live)
+		c.More.Refunded, c.More.net = both[:live:live], both[live:]
+	}
+}
+
+// leave notes that a counter leaves the live map.
+func (s *strict) leave(p *permit.Account) {
+	newest := p.Newest()
+	for {
+		old := s.Forgotten.Load()
+		if newest <= old || s.Forgotten.CompareAndSwap(old, newest) {
+			return
+		}
+	}
+}
+
+// spareTime is for how long beyond its live buckets a counter keeps counts, so that what it was
+// told of as final is newer than what it has reckoned itself.
+const spareTime = 100 * time.Millisecond
+
+// A counter's activity is measured in ticks of 268 ms, so that it fits 32 bits (for 36 years; only
+// differences are used) and is written seldom.
+const tickBits = 28
+
+func tick(now int64) uint32 { return uint32(now >> tickBits) }
+
+func ticks(d time.Duration) uint32 { return uint32(int64(d) >> tickBits) }
+
+// Touch notes that the key is in use.
+func (c *Counter) Touch(now int64) {
+	if t := tick(now); c.active.Load() != t {
+		c.active.Store(t)
+	}
+}
+
+// silent returns for how many ticks the key has not been in use.
+func (c *Counter) silent(now int64) uint32 {
+	// A difference that is negative, because clocks were read in another order, counts as none.
+	if d := tick(now) - c.active.Load(); d < 1<<31 {
+		return d
+	}
+	return 0
+}
+
+// queue lets the next flush see the counter.
+func (c Locked) queue() {
+	if !c.Is(queued) {
+		c.State |= queued
+		c.Group.Host.dirty[c.Stripe].push(c.Counter)
+	}
+}
+
+// endDeferral ends the wait of a counter whose hits should be reported soon, or spares it one.
+func (c Locked) endDeferral() {
+	c.State |= notDeferred
+	if c.Is(deferred) {
+		c.State &^= deferred | queued
+		c.queue()
+	}
+}
+
+// Locked is a counter whose lock is held, or that nobody else knows. What needs the lock is a method
+// of it.
+type Locked struct{ *Counter }
+
+// Lock takes the counter's lock.
+func (c *Counter) Lock() Locked {
+	c.mu.Lock()
+	return Locked{c}
+}
+
+// Unlock gives the lock back. The Locked must not be used any more.
+func (c Locked) Unlock() { c.mu.Unlock() }

@@ -1,0 +1,91 @@
+package counter
+
+// A sink takes what a flush moves off a counter.
+type sink interface {
+	// AddRow begins a row of the counter's hits of a kind.
+	AddRow(c *Counter, kind int)
+	// AddHits adds hits of a bucket to the row that was begun last.
+	AddHits(bucket, hits int64)
+}
+
+// Flush moves the counter's pending hits into a report. It moves none if they may wait and the
+// counter mayWait, or if there is nothing to report. older says that the report is for an
+// aggregator that does not know of refunds.
+func (counter *Counter) Flush(s sink, fleet int64, mayWait, older bool) {
+	c := counter.Lock()
+	defer c.Unlock()
+	c.CatchUp(fleet)
+	c.State &^= queued
+	if c.mayDefer(fleet, mayWait) {
+		return
+	}
+	asks := !older && c.asksForRefunds()
+	if !c.flushDenied(s, fleet) && !c.hasPending() && !asks {
+		c.age(fleet)
+		return
+	}
+	if !older && (asks || c.Group.Refunds.Load()) {
+		s.AddRow(c.Counter, RefundedHits)
+	}
+	s.AddRow(c.Counter, AdmittedHits)
+	pending := c.Pending()
+	for i, n := range pending {
+		if n > 0 {
+			s.AddHits(c.Newest-int64(i), n)
+			pending[i] = 0
+			if c.Forecast() != nil {
+				c.Forecast().InFlight[i] = n
+			}
+		}
+	}
+	c.State |= InFlight
+	c.Touch(fleet)
+}
+
+// flushDenied moves the denied hits of a counter near its limit into the report, and asks for
+// everybody's. It returns whether there was anything to tell or to ask.
+func (c Locked) flushDenied(s sink, fleet int64) bool {
+	a := c.Forecast()
+	if a == nil {
+		return false
+	}
+	a.Reported(fleet, c.Group.Host.ForecastFleet())
+	if a.DeniedOwn == 0 && (!a.AnyDenied || !c.hasPending()) {
+		return false
+	}
+	s.AddRow(c.Counter, DeniedHits)
+	if a.DeniedOwn > 0 {
+		s.AddHits(c.Newest, a.DeniedOwn)
+		a.DeniedOwn = 0
+	}
+	return true
+}
+
+// FlushLocally is flush where nothing is ever reported.
+func (counter *Counter) FlushLocally(fleet int64) {
+	c := counter.Lock()
+	defer c.Unlock()
+	c.CatchUp(fleet)
+	clear(c.Pending())
+	c.State &^= queued
+	c.Touch(fleet)
+	c.age(fleet)
+}
+
+// Land notes that the counter's report has ended without an answer that counts.
+func (counter *Counter) Land(fleet int64) {
+	c := counter.Lock()
+	defer c.Unlock()
+	c.landLocked(fleet)
+}
+
+// landLocked lets the counter leave, unless it has new hits.
+func (c Locked) landLocked(fleet int64) {
+	c.State &^= InFlight
+	if c.Forecast() != nil {
+		clear(c.Forecast().InFlight)
+	}
+	if !c.Is(queued) {
+		c.age(fleet)
+	}
+}

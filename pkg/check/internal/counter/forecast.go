@@ -1,0 +1,260 @@
+package counter
+
+import (
+	"math"
+	"time"
+
+	"github.com/offpath-io/offpath/pkg/check/internal/forecast"
+	"github.com/offpath-io/offpath/pkg/window"
+)
+
+const (
+	// FewestForForecast is the smallest limit that is worth a forecast: below, each hit matters,
+	// and parts of hits mean nothing.
+	FewestForForecast = 100
+	// nearLimit is how near a key must have come to its limit to get one: a quarter, or what makes
+	// that if all checkers have seen as many hits.
+	nearLimit = 0.25
+)
+
+// foresees says whether this limiter forecasts at all.
+func (g *Group) foresees(t *Limits) bool {
+	return g.isShared() && t.Capacity >= FewestForForecast && g.Shape.Kind != window.Leaky && !g.Host.Config.NoForecast
+}
+
+// unforeseen is how many more hits may pass without a forecast and without a look, when there is
+// room for so many: until the key would be near its limit if every checker had admitted as many
+// that nobody knows of. Where there are no forecasts there is a look at half of the limit, from
+// which on others should hear of it.
+func (c Locked) unforeseen(t *Limits, room int64) int64 {
+	g := c.Group
+	checkers := g.Host.Fleet.Load()
+	switch limit := t.Capacity; {
+	case g.foresees(t):
+		free := nearLimit*float64(limit) - float64(limit-room)
+		return int64((free - float64((checkers-1)*c.recent())) / float64(checkers))
+	case g.isShared() && room > limit/2:
+		return room - limit/2
+	}
+	return room
+}
+
+// recent is how many of the pending hits are in buckets in which a quiet key's may be.
+func (c Locked) recent() (n int64) {
+	pending := c.Pending()
+	for _, hits := range pending[:min(len(pending), c.Group.Shape.Buckets/quietPart+2)] {
+		n += hits
+	}
+	return n
+}
+
+// ensureForecast returns the counter's forecast, if it has one or should have one now that there is
+// room for so many hits.
+func (c Locked) ensureForecast(t *Limits, at, room int64) *Forecast {
+	if c.Forecast() == nil && c.Group.foresees(t) && c.unforeseen(t, room) <= 0 {
+		h := c.Group.Host
+		// Checkers' phases are spread by a hash, keys' need not be.
+		phase := float64(h.Config.Epoch*0x9e3779b97f4a7c15>>11) / (1 << 53)
+		c.endDeferral()
+		c.SetForecast(&Forecast{
+			Key: *forecast.New(at, h.ForecastFleet(), phase), Part: 1,
+			InFlight: make([]int64, c.Group.Live),
+		})
+	}
+	return c.Forecast()
+}
+
+// Window is how the counter's window stands by what is known. The counter is current.
+func (c Locked) Window(t *Limits, at int64) forecast.Window {
+	g := c.Group
+	limit := float64(t.Capacity)
+	w := forecast.Window{
+		Limit: limit, Pace: float64(t.Limit) / float64(g.Shape.Length),
+		Free: limit - c.Count(t, at), Freed: c.Freed(t, at),
+	}
+	if c.Forecast() != nil {
+		w.Unreported = g.Shape.Count(c.Forecast().InFlight, at)
+	}
+	w.Unreported += g.Shape.Count(c.Pending(), at)
+	if g.Shape.Kind == window.Log {
+		w.Soon = forecast.LeavesSoon(g.Shape, c.Net())
+	}
+	return w
+}
+
+// Look works out anew which part of the hits may pass. The counter is current.
+func (c Locked) Look(t *Limits, at int64) (forecast.Outlook, forecast.Window) {
+	w := c.Window(t, at)
+	o := c.Forecast().Look(at, w, c.Group.Host.ForecastFleet())
+	c.Forecast().Part = o.Part
+	return o, w
+}
+
+// foresee decides whether a hit that fits by what is known may pass, in view of what others have
+// probably taken, and how many more may then. The counter is current.
+func (c Locked) foresee(t *Limits, at, room, cost int64) (passes bool, left int64) {
+	o, w := c.Look(t, at)
+	left = min(room, int64(max(math.Floor(o.Free), 0)))
+	if o.Part < 1 && !c.Forecast().Pass(o.Part, cost) {
+		return false, left
+	}
+	c.urge(at, o, w)
+	return true, max(left-cost, 0)
+}
+
+// foreseeShare is foresee for those who have only a share of the limit: they pass while others
+// leave as much as they need of that share.
+func (c Locked) foreseeShare(t, full *Limits, at, room, cost int64) (passes bool, left int64) {
+	o, w := c.Look(full, at)
+	free := o.Free - float64(full.Capacity-t.Capacity)
+	left = min(room, int64(max(math.Floor(free), 0)))
+	if left < cost {
+		return false, left
+	}
+	c.urge(at, o, w)
+	return true, left - cost
+}
+
+// urge asks for a report of a hit that passes, as soon as the fleet should know.
+func (c Locked) urge(at int64, o forecast.Outlook, w forecast.Window) {
+	if c.Is(Viewed) {
+		return
+	}
+	h := c.Group.Host
+	if c.Forecast().Urgent(at, o, w, h.ForecastFleet(), h.Rounds.Normal.Load()) {
+		h.Want(NextFast)
+	} else {
+		h.Want(NextNormal)
+	}
+}
+
+// retryAfter is how long until a hit that fits by what is known should be tried again, if others
+// may have taken its place: until as many hits have left the window.
+func (c Locked) retryAfter(t *Limits, at, cost int64) time.Duration {
+	wait := c.End() - at
+	if freed := c.Window(t, at).Freed; freed > 0 {
+		wait = min(wait, int64(float64(cost)/freed))
+	}
+	return time.Duration(max(wait, RefusalTime))
+}
+
+// ease leaves an allowance for the next hits, as many as may pass without another look, and at most
+// so many of those that are left. The counter is current.
+func (c Locked) ease(t *Limits, at, most, left int64) {
+	if c.Forecast().Part < 1 {
+		return
+	}
+	hits, span := c.Forecast().Ease()
+	c.armUntil(t, min(most, hits), left, min(c.datable(t, at), at+span))
+}
+
+// refuseMore lets further hits be turned away without the lock, for as long as they surely would
+// be. The counter is current.
+func (c Locked) refuseMore(t *Limits, at int64) {
+	if n := min(c.Forecast().Denials(c.Forecast().Part), mostLeft); n > 0 && !t.Restless {
+		c.endAt(min(c.End(), at+RefusalTime))
+		c.Allowance.Store(Blocked | t.Stamp | uint64(n))
+	}
+}
+
+// awaitFullRound lets others know of denied hits in the next full round that takes them.
+func (c Locked) awaitFullRound(at int64) {
+	if g := c.Group; at/forecast.FullInterval%g.FullRounds == g.FullRounds-1 {
+		c.queue()
+		g.Host.Want(NextFull)
+	}
+}
+
+// RefusalTime is how long hits are turned away without a look, at the most: the room may grow
+// meanwhile.
+const RefusalTime = int64(4e6)
+
+// observeForecast takes in what a message says of a counter near its limit, by which others' hits were news.
+// The lock is held, the counter current, and the message's totals merged.
+func (c Locked) observeForecast(t *Limits, at int64, w Update, news int64) {
+	a := c.Forecast()
+	a.falseDenials.Observe(news)
+	if w.Made == 0 { // totals of some time ago, told again
+		c.Look(t, at)
+		return
+	}
+	f := c.Group.Host.ForecastFleet()
+	made := w.Made
+	if made < 0 || made > at+int64(time.Second) {
+		made = 0 // no clock is that wrong: all that is to come would seem older
+	}
+	told := forecast.Update{
+		Now: at, Made: made, Round: f.FastInterval,
+		News: float64(news), DeniedToo: len(w.Denied.Age) > 0,
+	}
+	told.SetTotals(c.Group.Shape, c.Newest, w.Admitted.series(), w.Denied.series())
+	a.AnyDenied = a.AnyDenied || told.DeniedToo
+	o, s := c.Look(t, at)
+	if normal := c.Group.Host.NormalInterval(); !a.Urgent(at, o, s, f, normal) {
+		told.Round = normal
+	}
+	everybody := w.Made%told.Round <= f.FastInterval/2
+	c.findFalseDenials(t, w.Made, f.FastInterval, everybody)
+	a.Observe(told, f)
+	c.Look(t, at)
+}
+
+// within is now or, if that is later, the last moment before hits leave at once: what was taken off
+// an allowance was taken before. The lock is held, the counter not rotated.
+func (c Locked) within(now int64) int64 {
+	if forecast.LeavesAtOnce(c.Group.Shape) {
+		return min(now, c.End()-1)
+	}
+	return now
+}
+
+// ForeseeLeaving tells the forecast which hits leave when so many new buckets come, which the
+// counter has not taken in yet.
+func (c Locked) ForeseeLeaving(by int64) {
+	if a, shape := c.Forecast(), c.Group.Shape; a != nil && forecast.LeavesAtOnce(shape) {
+		a.Rotate(shape, c.Newest, by, c.Net())
+	}
+}
+
+// doubt takes in denials that were made at a time within the counter's newest bucket, or taken as
+// if they were. The allowance is withdrawn.
+func (c Locked) doubt(t *Limits, at, cost, denials int64) {
+	known := func() float64 { return c.Count(t, min(at, c.End()-1)) }
+	c.Forecast().falseDenials.Denied(at, cost, denials, known)
+}
+
+// findFalseDenials compares denials with what a message, made at a time, has told; whole says
+// whether everybody reports in its round. The lock is held, the counter current, and
+// the message's totals merged.
+func (c Locked) findFalseDenials(t *Limits, made, fast int64, whole bool) {
+	g, f := c.Group, &c.Forecast().falseDenials
+	if f.Ignores(made, fast, whole) {
+		return
+	}
+	var pending int64
+	for _, n := range c.Pending() {
+		pending += n
+	}
+	at := max(made, g.Shape.End(c.Newest-1))
+	r := forecast.Round{
+		At: at, Count: c.Count(t, at) - g.Shape.Count(c.Pending(), at), Pending: pending,
+		Whole: whole, FastInterval: fast,
+	}
+	if n := f.Judge(r, g.Shape, t.Capacity, max(g.Host.Fleet.Load(), 1)); n > 0 {
+		g.FalseDenials.Add(n)
+	}
+}
+
+// adjustCounts lets others hear of a key that has come near its limit. The counter is current.
+func (c Locked) adjustCounts(t *Limits, room, at int64) {
+	if !c.Group.isShared() || !c.hasPending() {
+		return
+	}
+	if c.ensureForecast(t, at, room) != nil || room <= t.Capacity/2 || c.unforeseen(t, room) <= 0 {
+		c.endDeferral()
+		c.Group.Host.Want(NextFast)
+	}
+}
+
+// quietPart is which part of its window a quiet key's hits may wait at the most.
+const quietPart = 10

@@ -1,0 +1,40 @@
+package counter
+
+import (
+	"math"
+	"math/rand/v2"
+	"time"
+
+	"github.com/offpath-io/offpath/pkg/check/internal/forecast"
+	"github.com/offpath-io/offpath/pkg/window"
+)
+
+func (g *Group) Init(h *Host, name string, shape window.Shape, isStrict bool) {
+	g.Host, g.Name, g.Shape, g.salt = h, name, shape, rand.Uint64()
+	g.Live = bucketsOf(shape)
+	g.FullRounds = forecast.FullIntervals(time.Duration(shape.Length))
+	if isStrict {
+		g.Strict = new(strict)
+		g.Strict.Forgotten.Store(math.MinInt64)
+	}
+}
+
+func (c *tally) Admit(decisions, hits int64) {
+	if decisions == 0 {
+		return
+	}
+	c.Allowed.Add(decisions)
+	if hits != decisions {
+		c.Further.Add(hits - decisions)
+	}
+}
+
+// addLate notes pending hits that have left every window: they are reported as late, by rule.
+func (g *Group) addLate(hits int64) {
+	if g.Late.Add(hits) == hits { // or else it has been seen
+		g.Host.Lates.Add(g)
+	}
+}
+
+// ID returns what tells the group from others.
+func (g *Group) ID() ID { return ID{g.Name, g.Shape, g.Strict != nil} }

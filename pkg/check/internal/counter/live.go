@@ -1,0 +1,86 @@
+package counter
+
+// A counter lives in its limiter's live map for as long as it is the only copy of something:
+// pending hits, hits in flight, a block. When it is none of these any more it may leave
+// (eviction.go): to nowhere once its window is empty, or, if room is needed sooner, to the idle
+// cache. The cache may drop what it holds at any time; that costs exactness until the key's next
+// report is answered, never a hit.
+
+// Find returns the counter of key, making it if need be; nil if there is no room for another one.
+func (g *Group) Find(now int64, key string) *Counter {
+	h := g.Host
+	if c := h.Table.Load(g, key); c != nil {
+		return c
+	}
+	if h.LiveKeys.Load() >= h.Config.MaxLiveKeys {
+		return nil
+	}
+	return g.make(now, key)
+}
+
+// make adds a counter for key, with what the idle cache remembers of it, unless another goroutine
+// was faster.
+func (g *Group) make(now int64, key string) *Counter {
+	h := g.Host
+	old := g.Recall(key)
+	c, loaded := h.Table.loadOrMake(g, key, func() *Counter {
+		if h.LiveKeys.Add(1) > h.Config.MaxLiveKeys {
+			h.LiveKeys.Add(-1)
+			return nil
+		}
+		g.Cells.Add(1)
+		c := New(g, key, now)
+		if old.Counter != nil {
+			c.Learn(old)
+		}
+		// Every new counter passes through the dirty queue once: from there it gets into the
+		// queue of counters that may leave, even if all its checks are denied.
+		c.State, c.Stripe = c.State|queued, uint8(h.stripe.Add(1)%stripes)
+		c.Touch(now)
+		return c.Counter
+	})
+	if c != nil && !loaded {
+		h.dirty[c.Stripe].push(c)
+		g.NoteRevived()
+	}
+	if h.Crowded() {
+		h.WakeUp()
+	}
+	return c
+}
+
+// Learn takes over the counts of a counter that has left the live map, and so does not change.
+func (c Locked) Learn(old Locked) {
+	c.Newest, c.generation, c.State, c.overflow = old.Newest, old.generation, c.State|old.State&Informed, old.overflow
+	copy(c.Totals(), old.Totals())
+	if r := old.refunded(); r != nil {
+		c.MayRefund()
+		copy(c.More.Refunded, r)
+	}
+	if d := old.levelState(); d != nil {
+		c.levelState().copy(d)
+	}
+}
+
+// drop takes a counter out of the live map; it is remembered in the idle cache if it knows a count.
+// Nothing of it is pending or in flight.
+func (g *Group) drop(c Locked) {
+	c.State |= Dead
+	c.SetForecast(nil)
+	p := c.Permits()
+	if p != nil { // before another counter can be made for the key
+		g.Strict.leave(p)
+	}
+	g.Host.Table.remove(c.Counter)
+	g.Host.LiveKeys.Add(-1)
+	if p == nil && !c.isEmpty() && !g.Retired.Load() {
+		g.remember(c)
+	}
+	g.Cells.Add(-1)
+}
+
+// HasRoomFor says whether a key has a counter, or could get one.
+func (g *Group) HasRoomFor(key string) bool {
+	h := g.Host
+	return h.Table.Load(g, key) != nil || h.LiveKeys.Load() < h.Config.MaxLiveKeys
+}

@@ -1,0 +1,222 @@
+package counter
+
+import "github.com/offpath-io/offpath/pkg/window"
+
+// merge raises the totals to what a message says, and returns by how much: hits of others that were
+// not known of. The counter is current.
+func (c Locked) merge(bucket, total int64) (news int64) {
+	i := c.Newest - bucket
+	totals := c.Totals()
+	if i < 0 || i >= int64(len(totals)) {
+		return 0
+	}
+	if d := c.levelState(); d != nil && bucket <= d.level.Bucket { // it is in the level
+		return 0
+	}
+	news = max(total+c.Pending()[i]-totals[i], 0)
+	totals[i] += news
+	return news
+}
+
+// ForgetBase leaves only the pending hits: the store has lost data, and its new totals replace the
+// old ones. The allowance is withdrawn.
+func (c Locked) ForgetBase() {
+	copy(c.Totals(), c.Pending())
+	clear(c.refunded())
+	if d := c.levelState(); d != nil {
+		d.level, d.slack = window.Level{Bucket: c.Newest - int64(c.Group.Live)}, 0
+		d.dates.Clear()
+	}
+}
+
+// noteOverflow takes in that the store has no room for the key, as it answered a report that was
+// made then. If another slice of time has begun since, there may be room again.
+func (c Locked) noteOverflow(made, fleet int64) {
+	c.CatchUp(fleet)
+	g := c.Group
+	c.overflow = g.slice(g.Shape.Bucket(made)) == g.slice(c.Newest)
+	c.State |= Informed
+}
+
+// enter brings a counter into the shard's generation: the base of an older one no longer counts.
+// The counter's lock is held, it is withdrawn, and nothing of it is in flight, or else what is has
+// just been answered in that generation.
+func (c Locked) enter(state uint8) {
+	if c.generation != state {
+		c.ForgetBase()
+		c.generation = state
+	}
+}
+
+// MergeInto raises a counter's totals, and returns by how much.
+func (w Update) MergeInto(c Locked) (news int64) {
+	c.observeLevel(w)
+	t := w.Admitted
+	for i, age := range t.Age {
+		news += c.merge(t.Newest-age, int64(t.Value[i]))
+	}
+	return news
+}
+
+// ObserveAnswer takes in the answer to the counter's report, of its shard in a state. If current is
+// false, the answer is of a store that has lost data since, and only ends the report. If overflows,
+// the store had no room for the key.
+func (counter *Counter) ObserveAnswer(state uint8, current, overflows bool, w Update) {
+	c := counter.Lock()
+	defer c.Unlock()
+	c.landLocked(w.Fleet)
+	switch {
+	case current && overflows: // it tells nothing else
+		c.noteOverflow(w.Made, w.Fleet)
+	case current:
+		c.CatchUp(w.Fleet)
+		c.enter(state)
+		c.observe(w)
+	}
+}
+
+// observe takes in a key's totals, for its counts and its forecast. The counter is locked and
+// current.
+func (c Locked) observe(w Update) {
+	news := w.MergeInto(c)
+	c.overflow = c.overflow && len(w.Admitted.Age) == 0
+	c.observeOthers(w.Fleet, news)
+	c.observeRefunds(w)
+	if len(w.Admitted.Age) == 0 && len(w.Refunded.Age) > 0 {
+		return // it says nothing of hits
+	}
+	if !c.Is(Informed) && c.levelState() != nil && c.hidesRefunds(w) { // its level may be too high by them
+		c.askForRefunds()
+	}
+	c.State |= Informed
+	t := c.Group.Limits.Load()
+	room, at := c.Room(t, w.Fleet)
+	if c.ensureForecast(t, at, room) != nil {
+		c.ageForecast(w.Fleet)
+		c.observeForecast(t, at, w, news)
+	}
+}
+
+// ObserveAlarm takes in an alarm for one key, whose shard is in a state. It returns true if this
+// checker holds pending hits of the key, which the fleet should hear of soon.
+func (g *Group) ObserveAlarm(key []byte, state uint8, w Update) (eager bool) {
+	counter, fleet := g.Holds(key), w.Fleet
+	if counter == nil {
+		if g.Strict != nil { // counts decide nothing there
+			return false
+		}
+		if counter = g.noteUnknown(string(key), state, w); counter == nil {
+			return false
+		}
+	}
+	c := counter.Lock()
+	defer c.Unlock()
+	if c.Is(Dead) {
+		return false
+	}
+	c.CatchUp(fleet)
+	// The report in flight may or may not be in these totals. They are a floor, and as long as it
+	// is in flight the old generation's base is the only place where its hits are counted.
+	if !c.Is(InFlight) {
+		c.enter(state)
+	}
+	waits := c.Is(deferred)
+	c.endDeferral()
+	c.observe(w)
+	// A key that had a forecast before is reported in the rounds that it needs.
+	return c.hasPending() && (waits || c.Forecast() == nil)
+}
+
+// noteUnknown remembers an alarm for a key without a live counter. It gets one, which is returned,
+// if it is blocked or there is plenty of room; otherwise it goes to the idle cache.
+func (g *Group) noteUnknown(key string, state uint8, w Update) *Counter {
+	c := New(g, key, w.Fleet)
+	if old := g.Recall(key); old.Counter != nil {
+		c.Learn(old)
+	}
+	c.Rotate(w.Fleet)
+	c.enter(state)
+	w.MergeInto(c)
+	c.observeRefunds(w)
+	if room, _ := c.Room(g.Limits.Load(), w.Fleet); room < 1 || !g.Host.Crowded() {
+		if live := g.make(w.Fleet, key); live != nil {
+			return live
+		}
+	}
+	c.State = Dead
+	g.remember(c)
+	return nil
+}
+
+// AwaitRefunds has the counter told of refunds, unless it has left.
+func (counter *Counter) AwaitRefunds() {
+	c := counter.Lock()
+	defer c.Unlock()
+	if !c.Is(Dead) {
+		c.askForRefunds()
+	}
+}
+
+// correct lets a settlement change the hits of a bucket, and returns whether others should hear of
+// it soon. A counter that reports its hits is told the new totals by an answer.
+func (counter *Counter) Settle(bucket, hits, fleet int64) (soon bool) {
+	c := counter.Lock()
+	defer c.Unlock()
+	if c.Is(Dead) {
+		return false
+	}
+	t := c.Group.Limits.Load()
+	room, at := c.Room(t, fleet)
+	if c.Group.Host.Config.Local {
+		c.correct(t, bucket, hits)
+		c.bringTurnForward(t, at)
+		return false
+	}
+	c.askForRefunds()
+	return c.Forecast() != nil || room <= t.Limit/2
+}
+
+// Rebucket moves the counter to where the clock, corrected by a step, says that its hits belong: to
+// the nearest bucket, but not beyond the one of now.
+func (counter *Counter) Rebucket(step, fleet int64) {
+	c := counter.Lock()
+	defer c.Unlock()
+	size := int64(c.Group.Shape.BucketSize())
+	c.Withdraw(fleet)
+	by := floorDiv(step+size/2, size)
+	c.Newest += by
+	if d := c.levelState(); d != nil {
+		d.level.Bucket += by
+		d.own.Bucket += by
+		d.turn += step
+		d.dates.Clear()
+	}
+	if ahead := c.Newest - c.Group.Shape.Bucket(fleet); ahead > 0 {
+		c.PullBack(ahead)
+	}
+}
+
+// Adjust brings the counter in line with new limits.
+func (counter *Counter) Adjust(fleet int64) {
+	c := counter.Lock()
+	defer c.Unlock()
+	if c.Is(Dead) {
+		return
+	}
+	t := c.Group.Limits.Load()
+	room, at := c.Room(t, fleet) // withdraws what the old limits have left behind
+	if p := c.Permits(); p != nil {
+		p.Adjust(at, t.Wire, c.Group.Retired.Load())
+		c.AskIfNeeded(p, at)
+		return
+	}
+	c.adjustCounts(t, room, at)
+}
+
+func floorDiv(a, b int64) int64 {
+	q := a / b
+	if a%b < 0 {
+		q--
+	}
+	return q
+}

@@ -1,0 +1,91 @@
+package counter
+
+import (
+	"time"
+
+	"github.com/offpath-io/offpath/pkg/check/internal/forecast"
+)
+
+// The rounds that a check can ask for.
+const (
+	NextFast uint32 = 1 << iota
+	NextNormal
+	NextFull
+)
+
+const (
+	// updateTrail and trailPerChecker make up how long after a round's first update the last one
+	// may come: aggregators wait for reports, and between alarms.
+	updateTrail, soonestUpdate, trailPerChecker = int64(2e6), int64(4e6), int64(10e3)
+)
+
+// Want asks for a flush in the next round of some kind. It does not wait.
+func (h *Host) Want(round uint32) {
+	if h.Rounds.Wanted.Load()&round == 0 && h.Rounds.Wanted.Or(round)&round == 0 {
+		h.WakeUp()
+	}
+}
+
+// ForecastFleet is what forecasts must know about the fleet.
+func (h *Host) ForecastFleet() forecast.Fleet {
+	n := max(h.Fleet.Load(), 1)
+	return forecast.Fleet{
+		Checkers: float64(n), FastInterval: max(h.Rounds.Fast.Load(), 1),
+		Trail: updateTrail + max(soonestUpdate, n*trailPerChecker),
+	}
+}
+
+// FastInterval is the time between fast rounds: the smallest power of two of milliseconds in which
+// a report can be answered. So a report is out of the way at the next round, and checkers of
+// different round trips still meet.
+func (h *Host) FastInterval() int64 {
+	if h.OnTimerOnly() {
+		return int64(h.Config.FlushEvery)
+	}
+	r := &h.Rounds
+	t := int64(1e6)
+	for t < max(int64(h.Config.FlushFloor), r.Trip.Load()) {
+		t *= 2
+	}
+	r.Fast.Store(t)
+	return t
+}
+
+// NormalInterval is the time between normal rounds.
+func (h *Host) NormalInterval() int64 {
+	t := h.FastInterval()
+	for 2*t <= int64(h.Config.FlushEvery) {
+		t *= 2
+	}
+	h.Rounds.Normal.Store(t)
+	return t
+}
+
+// OnTimerOnly says whether early flushes are forbidden.
+func (h *Host) OnTimerOnly() bool { return h.Config.FlushFloor == h.Config.FlushEvery }
+
+// LeaseRoundTrip is about what a request takes.
+func (h *Host) LeaseRoundTrip() time.Duration {
+	if t := h.leaseTrip.Load(); t != 0 {
+		return time.Duration(t)
+	}
+	return usualTrip
+}
+
+// soon is when asking again may help, if nothing better is known.
+func (h *Host) soon() time.Duration { return h.LeaseRoundTrip() + 2*time.Duration(LeaseFloor) }
+
+func (h *Host) NoteLeaseTrip(took int64) {
+	old := h.leaseTrip.Load()
+	if old == 0 {
+		old = took
+	}
+	h.leaseTrip.Store(max(old+(took-old)/8, 1))
+}
+
+const (
+	// LeaseFloor is the least time between two lease requests of a shard.
+	LeaseFloor = time.Millisecond
+	// usualTrip stands for the round trip until the first has been measured.
+	usualTrip = 2 * time.Millisecond
+)

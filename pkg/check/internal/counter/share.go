@@ -1,0 +1,71 @@
+package counter
+
+import "github.com/offpath-io/offpath/pkg/events"
+
+// Freshness is what decisions by these limits are based on.
+func (g *Group) Freshness(t *Limits) Freshness {
+	return t.freshness(g.Host.Freshness())
+}
+
+// freshness is that of a counter: in the store's overflow a key is decided as all are in an outage.
+func (c Locked) freshness(t *Limits) Freshness {
+	if c.overflow {
+		return t.freshness(Outage)
+	}
+	return c.Group.Freshness(t)
+}
+
+// slice is the number of the slice of time, as long as a window, in which the store counts a rule's
+// new keys; buckets are parts of one.
+func (g *Group) slice(bucket int64) int64 {
+	n := int64(g.Shape.Buckets)
+	return (bucket - (bucket%n+n)%n) / n
+}
+
+// sliceEnd is when the slice that a bucket is part of ends; fleet time.
+func (g *Group) sliceEnd(bucket int64) int64 { return (g.slice(bucket) + 1) * int64(g.Shape.Length) }
+
+// others is how many checkers there are, this one included, as far as is known.
+func (g *Group) others() int64 {
+	n := g.Host.Fleet.Load()
+	if n == 0 {
+		n = g.Host.Config.ExpectCheckers
+	}
+	return max(n, 1)
+}
+
+// localShare is this checker's share of the room that a key had when nothing was pending. What
+// cannot be divided evenly is spread by a hash, so that with a limit of 3 a fleet of 8 lets 3 pass
+// on average, and neither 0 nor 8.
+func (g *Group) localShare(key string, room int64) int64 {
+	h, n := g.Host, g.others()
+	share, rest := room/n, room%n
+	hash := (events.KeyHash(g.Name, key) ^ h.Config.Epoch*0x9e3779b97f4a7c15) * 0xbf58476d1ce4e5b9
+	if int64(hash>>32)*n>>32 < rest {
+		share++
+	}
+	return share
+}
+
+// isShared says whether others decide for this limiter's keys too, by counts: a checker alone knows
+// everything, and permits are nobody else's.
+func (g *Group) isShared() bool { return g.Strict == nil && g.Host.Fleet.Load() > 1 }
+
+// NoteDenied tells who wants to know that so many decisions about a key, as counters have it, were
+// denials.
+func (g *Group) NoteDenied(key string, decisions int64) {
+	if f := g.Host.Config.OnDenied; f != nil {
+		f(g.Name, key, decisions)
+	}
+}
+
+// NoteRevived lets a limiter that has been let go be seen again. Whoever calls it has made a counter, or
+// counted an overflow.
+func (g *Group) NoteRevived() {
+	if g.Away.Load() {
+		g.Host.Revived.Add(g)
+	}
+}
+
+// Freshness returns how current the checker's knowledge is.
+func (h *Host) Freshness() Freshness { return Freshness(h.Fresh.Load()) }

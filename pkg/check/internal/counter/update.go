@@ -1,0 +1,62 @@
+package counter
+
+import (
+	"github.com/offpath-io/offpath/pkg/check/internal/forecast"
+	"github.com/offpath-io/offpath/pkg/events"
+	"github.com/offpath-io/offpath/pkg/window"
+)
+
+// Update is what an answer or an alarm says of a key.
+type Update struct {
+	Fleet, Made int64 // when it came, and when the newest report that it tells of was made
+	Admitted    Totals
+	Denied      Totals // empty if it says nothing of them
+	Refunded    Totals // the same
+}
+
+// Totals are one key's totals in a message.
+type Totals struct {
+	Newest int64
+	Age    []int64
+	Value  []uint64
+	Level  window.Level // of what drains, before all of them
+}
+
+// advance brings a level forward by a message's totals, less its refunds.
+func (w Update) advance(d window.Drain, l window.Level, bucket int64) window.Level {
+	for next := l.Bucket + 1; next <= bucket; next++ {
+		l = d.Settle(l, []int64{max(w.Admitted.at(next)-w.Refunded.at(next), 0)}, next, next)
+	}
+	return l
+}
+
+// at is the total of a bucket.
+func (t Totals) at(bucket int64) (total int64) {
+	for i, age := range t.Age {
+		if t.Newest-age == bucket {
+			total = int64(t.Value[i])
+		}
+	}
+	return total
+}
+
+// series are the totals as forecasts take them.
+func (t Totals) series() forecast.Series {
+	return forecast.Series{Newest: t.Newest, Age: t.Age, Value: t.Value}
+}
+
+// EachTotals calls f for each key of a table that is of hits of a kind.
+func EachTotals(t *events.Table, kind int, f func(rule uint32, key []byte, news Totals)) {
+	text, age, value := t.KeyText, t.Age, t.Value
+	for i, n := range t.KeyLength {
+		rule, cells := t.KeyRule[i], t.KeyCells[i]
+		if int(t.Rules[rule].Kind) == kind {
+			news := Totals{Newest: t.Rules[rule].Newest, Age: age[:cells], Value: value[:cells]}
+			if len(t.Level) > 0 {
+				news.Level = window.Level{Bucket: news.Newest - t.LevelAge[i], Parts: int64(t.Level[i])}
+			}
+			f(rule, text[:n], news)
+		}
+		text, age, value = text[n:], age[cells:], value[cells:]
+	}
+}

@@ -1,0 +1,117 @@
+package counter
+
+import "github.com/offpath-io/offpath/pkg/window"
+
+// View is a copy of a counter, to look at and to decide with as if it were the counter; nobody else
+// sees it, and the counter stays as it is, with the allowance that lies in it. Nothing that is done
+// with it reaches anything but itself.
+type View struct {
+	strictCounter // the counter of a limiter of any kind
+	more          more
+	ahead         Forecast
+	counts        []int64
+	inFlight      []int64
+	refunds       []int64
+	level         levelState
+}
+
+// Of makes the view one of the counter of a key, or of what is remembered of it, and returns it as
+// a counter. The key's text must outlive its use.
+func (v *View) Of(g *Group, key string, now int64) Locked {
+	if counter := g.Host.Table.Load(g, key); counter != nil {
+		c := counter.Lock()
+		defer c.Unlock()
+		if !c.Is(Dead) {
+			v.copy(c, now)
+			return v.self()
+		}
+	}
+	v.blank(g, key, g.Shape.Bucket(now))
+	if old := g.Recall(key); old.Counter != nil {
+		v.self().Learn(old)
+	}
+	return v.self()
+}
+
+// blank makes it that of a key without hits.
+func (v *View) blank(g *Group, key string, bucket int64) {
+	v.Group, v.Newest, v.generation, v.overflow = g, bucket, 0, false
+	v.setKey(key)
+	v.State = Viewed | queued // it is in no queue, and gets into none
+	v.counts = append(v.counts[:0], make([]int64, 2*g.Live)...)
+	v.more = more{counts: v.counts}
+	v.Counter.More = &v.more
+	if g.Shape.Drains() {
+		none := window.Level{Bucket: bucket - int64(g.Live)}
+		v.level.dates.Clear()
+		v.level = levelState{level: none, own: none, dates: v.level.dates}
+		v.more.drained = &v.level
+	}
+	v.Allowance.Store(0)
+	v.Until.Store(0)
+	v.permits.Reset()
+	if g.Strict != nil {
+		v.permits.Forget(g.Strict.Forgotten.Load())
+	}
+}
+
+// self returns the view as a counter: nobody else knows it.
+func (v *View) self() Locked { return Locked{&v.Counter} }
+
+// copy makes it that of a counter.
+func (v *View) copy(c Locked, now int64) {
+	g := c.Group
+	v.blank(g, c.Key(), c.Newest)
+	v.generation, v.overflow = c.generation, c.overflow
+	copy(v.self().Totals(), c.Totals())
+	copy(v.self().Pending(), c.Pending())
+	if d := c.levelState(); d != nil {
+		v.level.copy(d)
+	}
+	if r := c.refunded(); r != nil {
+		v.refunds = append(v.refunds[:0], r...)
+		v.more.Refunded, v.more.net = v.refunds, make([]int64, len(r))
+	}
+	if a := c.Forecast(); a != nil {
+		v.ahead = *a
+		v.inFlight = append(v.inFlight[:0], a.InFlight...)
+		v.ahead.InFlight = v.inFlight
+		v.more.ahead = &v.ahead
+	}
+	if p := c.Permits(); p != nil {
+		v.permits.Copy(p)
+	}
+	v.settleCopy(c.Allowance.Load(), now, c.Until.Load())
+}
+
+// settleCopy is settle for an allowance that stays where it is.
+func (v *View) settleCopy(word uint64, now, until int64) {
+	left, taken := int64(word&LeftMask), int64(word/oneTaken&LeftMask)
+	a := v.more.ahead
+	switch {
+	case left|taken == 0:
+	case word&Blocked != 0:
+		a.Denied(a.Part, taken)
+		a.note(now, 0, taken)
+	default:
+		v.self().add(-left)
+		v.self().date(v.Group.Limits.Load(), min(now, until), taken)
+		if a != nil {
+			a.note(now, taken, 0)
+		}
+		if v.Group.Strict != nil {
+			v.permits.Spend(v.Newest, -left)
+		}
+	}
+}
+
+// Used is how many hits lie in the window of a viewed counter, with those that others are expected
+// to have taken.
+func (c Locked) Used(t *Limits, now int64) float64 {
+	at := c.Rotate(now)
+	if c.Forecast() == nil {
+		return c.Count(t, at)
+	}
+	o, w := c.Look(t, at)
+	return w.Limit - o.Free
+}

@@ -1,0 +1,119 @@
+package reporter
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/offpath-io/offpath/pkg/check/internal/counter"
+	"github.com/offpath-io/offpath/pkg/check/internal/permit"
+	"github.com/offpath-io/offpath/pkg/events"
+)
+
+// granted takes in the answer to a lease request.
+func (b *Reporter) granted(m *events.Grant, now int64) error {
+	if m.Epoch != b.o.Epoch || int64(m.Shard) >= int64(len(b.leases.lines)) {
+		shards := len(b.leases.lines)
+		return fmt.Errorf("grant: for epoch %x, shard %d of %d", m.Epoch, m.Shard, shards)
+	}
+	b.noteContact(now)
+	x := &b.leases.lines[m.Shard]
+	f := x.flight
+	if f == nil || f.sequence != m.Sequence {
+		b.counts.Ignored++
+		return nil
+	}
+	if m.Error != "" {
+		return b.leaseRefused(x, m, now)
+	}
+	if len(m.Age) != len(f.cells) {
+		return fmt.Errorf("grant: permits of %d keys for %d", len(m.Age), len(f.cells))
+	}
+	b.shards[m.Shard].aggregator = m.Aggregator
+	b.counts.LeasesAnswered++
+	b.host.NoteLeaseTrip(now - f.sent)
+	x.flight, x.wait = nil, 0
+	current := b.follow(&b.shards[m.Shard], m.Generation, f.generation)
+	fleet := b.host.Clock.Fleet(now)
+	for i, c := range f.cells {
+		if !current { // of a store that has lost its data since: only that it came counts
+			b.take(c, nil, fleet)
+			continue
+		}
+		wait := min(m.WaitMs[i], uint64(longestWait.Milliseconds()))
+		b.take(c, &permit.Grant{
+			Bucket: f.newest[i] - m.Age[i], Granted: int64(m.Granted[i]), Named: int64(m.Spoken[i]),
+			Wait: time.Duration(wait) * time.Millisecond,
+		}, fleet)
+	}
+	b.stepLeases(now)
+	b.host.WakeUp() // what is due next may be sooner than it was
+	return nil
+}
+
+// longestWait is more than any wait there is.
+const longestWait = 2 * events.MaxWindow
+
+// leaseRefused takes in that an aggregator will not answer a request. The number of shards may have
+// changed, so it asks for that; the request is made anew after the usual time.
+func (b *Reporter) leaseRefused(x *line, m *events.Grant, now int64) error {
+	b.counts.LeasesRefused++
+	x.notBefore = x.flight.retryAt
+	b.shards[m.Shard].aggregator = 0
+	x.again()
+	b.nextHello = now
+	return fmt.Errorf("grant: lease request refused: %s", m.Error)
+}
+
+// take takes in what an answer says of a counter; nil if that does not count.
+func (b *Reporter) take(asking *counter.Counter, g *permit.Grant, fleet int64) {
+	c := asking.Lock()
+	defer c.Unlock()
+	p := c.Permits()
+	c.CatchUp(fleet)
+	p.Answered(c.Moment(fleet), g, c.Group.Limits.Load().Wire, b.draining)
+	c.AskIfNeeded(p, fleet)
+	b.scheduleReview(c, p, fleet)
+}
+
+// reshardLeases gives every shard its queue. If there were others before, the store was made anew,
+// and what the old one had granted is not spent any more.
+func (b *Reporter) reshardLeases() {
+	old := b.leases.lines
+	b.leases.lines = make([]line, len(b.shards))
+	for i := range old {
+		x := &old[i]
+		if x.flight != nil {
+			x.again()
+		}
+		for x.queue.Len() > 0 {
+			b.enqueueAsk(x.queue.Pop())
+		}
+	}
+	for _, c := range b.leases.homeless {
+		b.enqueueAsk(c)
+	}
+	b.leases.homeless = nil
+	if len(old) > 0 {
+		b.giveBackAll()
+	}
+}
+
+// giveBackAll ends all leases, and returns what is left of them.
+func (b *Reporter) giveBackAll() {
+	if !b.Strict.Load() {
+		return
+	}
+	b.host.Table.Each(func(holder *counter.Counter) {
+		p := holder.Permits()
+		if p == nil {
+			return
+		}
+		c := holder.Lock()
+		defer c.Unlock()
+		c.Withdraw(0)
+		p.End()
+		if p.Owes() {
+			c.Ask(p)
+		}
+	})
+}

@@ -1,0 +1,157 @@
+package reporter
+
+import (
+	"time"
+
+	"github.com/offpath-io/offpath/pkg/check/internal/counter"
+	"github.com/offpath-io/offpath/pkg/check/internal/permit"
+	"github.com/offpath-io/offpath/pkg/events"
+)
+
+const (
+	// leastLeaseWait is how long an answer is waited for at least.
+	leastLeaseWait = 25 * time.Millisecond
+	// neverDue is later than anything.
+	neverDue = int64(1<<63 - 1)
+)
+
+// stepLeases does what is due at own time now, and returns when something is due again.
+func (b *Reporter) stepLeases(now int64) (next int64) {
+	if !b.Strict.Load() {
+		return neverDue
+	}
+	b.reviewPermits(b.host.Clock.Fleet(now))
+	b.host.CollectAsks(b.enqueueAsk)
+	next = neverDue
+	for i := range b.leases.lines {
+		x := &b.leases.lines[i]
+		if x.flight != nil && now >= x.flight.retryAt {
+			b.counts.LeasesRepeated++
+			b.shards[i].aggregator = 0
+			x.again()
+		}
+		if x.flight == nil && x.queue.Len() > 0 && now >= x.notBefore {
+			b.request(uint32(i), x, now)
+		}
+		switch {
+		case x.flight != nil:
+			next = min(next, x.flight.retryAt)
+		case x.queue.Len() > 0:
+			next = min(next, x.notBefore)
+		}
+	}
+	if due := b.leases.reviews.Due(); due != neverDue {
+		next = min(next, b.host.Clock.Own(due))
+	}
+	return next
+}
+
+// request makes a request of the counters that have waited longest, and sends it.
+func (b *Reporter) request(number uint32, x *line, now int64) {
+	fleet, s := b.host.Clock.Fleet(now), &b.shards[number]
+	b.leases.build++
+	b.sequence++
+	f := &inFlightLease{sequence: b.sequence, sent: now, generation: s.generation}
+	m := &events.LeaseRequest{
+		Epoch: b.o.Epoch, Shard: number, Shards: uint32(len(b.shards)),
+		Sequence: f.sequence, Keys: new(events.Table),
+	}
+	for buckets := 0; x.queue.Len() > 0 && len(f.cells) < min(b.o.Tuning.ReportKeys, events.MaxLeaseKeys) &&
+		len(m.Keys.KeyText)+len(m.Keys.Rules)*(events.MaxRuleName+ruleText) < reportText; {
+		// A counter has leases of its live buckets at the most, and of the near future.
+		buckets += x.queue.Peek().Group.Live + 2
+		if buckets > events.MaxLeaseBuckets && len(f.cells) > 0 {
+			break
+		}
+		b.addAsk(m, f, x.queue.Pop(), fleet)
+	}
+	if len(f.cells) == 0 {
+		return
+	}
+	payload, err := events.Append(nil, m)
+	if err != nil {
+		panic("check: " + err.Error()) // unreachable: the message has no field that can fail
+	}
+	x.flight, x.notBefore = f, now+int64(counter.LeaseFloor)
+	most := mostWaits * b.o.Tuning.ReportTimeout
+	x.wait = min(max(x.wait, 4*b.host.LeaseRoundTrip(), leastLeaseWait), most)
+	f.retryAt = now + int64(x.wait)
+	x.wait = min(2*x.wait, most)
+	f.toAny = s.aggregator == 0
+	b.counts.LeasesSent++
+	if err := b.o.Link.Lease(number, s.aggregator, payload); err != nil {
+		b.counts.Problem = err.Error()
+	}
+}
+
+// addAsk adds what a counter has to say to a request.
+func (b *Reporter) addAsk(m *events.LeaseRequest, f *inFlightLease, asking *counter.Counter, fleet int64) {
+	c := asking.Lock()
+	defer c.Unlock()
+	l, p := c.Group, c.Permits()
+	c.CatchUp(fleet)
+	limit, trip := l.Limits.Load().Wire, b.host.LeaseRoundTrip()
+	r, ok := p.Request(c.Moment(fleet), limit, trip, b.share(l), b.draining)
+	if !ok {
+		b.scheduleReview(c, p, fleet)
+		return
+	}
+	rule := b.leaseRule(m, l, fleet)
+	newest := m.Keys.Rules[rule].Newest
+	m.AddKey(uint32(rule), c.Key(), newest-r.Bucket, events.Count(r.Known), events.Count(r.Want))
+	p.SendReturns(func(bucket, returned int64) {
+		m.AddReturn(newest-bucket, events.Count(returned))
+	})
+	f.cells = append(f.cells, asking)
+	f.newest = append(f.newest, newest)
+}
+
+// leaseRule returns the index of the limiter's rule in the request, adding it if need be.
+func (b *Reporter) leaseRule(m *events.LeaseRequest, l *counter.Group, fleet int64) int {
+	if l.Strict.Build != b.leases.build {
+		l.Strict.Build, l.Strict.Index = b.leases.build, len(m.Keys.Rules)
+		m.Keys.Rules = append(m.Keys.Rules, l.Wire(fleet))
+	}
+	return l.Strict.Index
+}
+
+// share is how many permits of a key a checker may ask for before they are needed: half of what
+// each would have if all had as many.
+func (b *Reporter) share(l *counter.Group) int64 {
+	return max(l.Limits.Load().Wire/(2*max(int64(b.host.Fleet.Load()), 1)), 1)
+}
+
+// scheduleReview lets a counter's permits be reviewed, if there is a reason.
+func (b *Reporter) scheduleReview(c counter.Locked, p *permit.Account, fleet int64) {
+	if due, ok := p.Schedule(c.Moment(fleet)); ok {
+		b.leases.reviews.Push(due, c.Counter)
+	}
+}
+
+// reviewsAtOnce bounds the counters reviewed in one step, and so how long the reporter's lock is
+// held.
+const reviewsAtOnce = 4096
+
+// reviewPermits reviews the counters whose time has come: permits that no hit uses are given back,
+// so that others can have them.
+func (b *Reporter) reviewPermits(fleet int64) {
+	for range reviewsAtOnce {
+		if b.leases.reviews.Due() > fleet {
+			return
+		}
+		b.review(b.leases.reviews.Pop(), fleet)
+	}
+}
+
+func (b *Reporter) review(asking *counter.Counter, fleet int64) {
+	c := asking.Lock()
+	defer c.Unlock()
+	if c.Is(counter.Dead) {
+		return
+	}
+	p := c.Permits()
+	c.CatchUp(fleet)
+	p.Review(c.Moment(fleet), b.host.LeaseRoundTrip(), b.share(c.Group))
+	c.AskIfNeeded(p, fleet)
+	b.scheduleReview(c, p, fleet)
+}

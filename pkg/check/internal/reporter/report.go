@@ -1,0 +1,186 @@
+package reporter
+
+import (
+	"github.com/offpath-io/offpath/pkg/check/internal/counter"
+	"github.com/offpath-io/offpath/pkg/events"
+)
+
+// How a report is made of the counters that have something to tell, sent, repeated until it is
+// answered, and given up when it is too old.
+
+const (
+	// reportText, lateText, settlementText and reportCells bound a report and its answer, far below
+	// what NATS carries (1 MiB), and each by itself, so that none keeps the others out: the bytes
+	// of its keys and of their rules, of rules with late hits alone, of settlements, and the
+	// buckets that may have to be told of its keys. The latter also keeps one report from holding
+	// up Redis: at 60 buckets it takes 15 µs per key.
+	reportText     = 256 << 10
+	lateText       = 128 << 10
+	settlementText = 256 << 10
+	reportCells    = 16_000
+	// rowText and ruleText are what a row and a rule of a report take at most beside the key and
+	// the name.
+	rowText, ruleText = 10, 80
+	// soonTries are how often a report is sent before there is any back-off: it may have gone to an
+	// aggregator that is no more, and the next time goes to any.
+	soonTries = 4
+)
+
+// report freezes the shard's oldest dirty counters, as many as fit, into a report and sends it. The
+// shard has no report in flight.
+func (b *Reporter) report(number uint32, s *shard, now int64) {
+	f := b.blank(s)
+	s.missed = false
+	fleet := b.host.Clock.Fleet(now)
+	f.after = s.taken
+	rows := rowSink{b, f, fleet}
+	for cells := 0; s.queue.Len() > 0 && len(f.rows) < b.o.Tuning.ReportKeys &&
+		f.text < reportText && cells < reportCells; s.taken++ {
+		c, before := s.queue.Pop(), len(f.rows)
+		c.Flush(&rows, fleet, !b.draining, fleet < b.olderUntil)
+		cells += c.Group.Live * (len(f.rows) - before) // none if it may wait
+	}
+	b.freezeLate(f, s, fleet)
+	b.freezeSettlements(f, s, fleet)
+	if len(f.hits) == 0 && len(f.message.Settlements) == 0 {
+		s.spare = f
+		return
+	}
+	b.sequence++
+	f.sequence = b.sequence
+	m := &f.message
+	m.Epoch, m.Shard, m.Shards, m.Sequence = b.o.Epoch, number, uint32(len(b.shards)), f.sequence
+	m.Made, f.generation = fleet, s.generation
+	f.trace(b.o.Trace, number)
+	f.encode()
+	f.repeated = false
+	f.born, f.wait, f.refusals, f.tries = now, b.patience(), 0, 0
+	s.flight = f
+	b.counts.Sent++
+	b.send(number, f, now)
+}
+
+// blank returns an empty flight, from the shard's spare memory if there is some.
+func (b *Reporter) blank(s *shard) *inFlightReport {
+	f := s.spare
+	s.spare = nil
+	if f == nil {
+		f = &inFlightReport{}
+		f.message.Hits = new(events.Table)
+	}
+	b.build++
+	f.message.Hits.Clear()
+	f.message.Late = f.message.Late[:0]
+	f.message.Format = 0
+	clear(f.message.Settlements)
+	f.message.Settlements = f.message.Settlements[:0]
+	clear(f.settlements)
+	f.settlements = f.settlements[:0]
+	f.rows, f.hits, f.text = f.rows[:0], f.hits[:0], 0
+	return f
+}
+
+// ruleIndex returns the index of the limiter's rule in the report, adding it if need be.
+func (b *Reporter) ruleIndex(f *inFlightReport, l *counter.Group, fleet int64, kind int) int {
+	if l.Owed.Build != b.build {
+		l.Owed.Build, l.Owed.Index = b.build, [counter.Kinds]int{-1, -1, -1}
+	}
+	index := &l.Owed.Index[kind]
+	if *index < 0 {
+		*index = len(f.hits)
+		f.hits = append(f.hits, ownHits{group: l})
+		rule := l.Wire(fleet)
+		rule.Kind, rule.Denied = events.RowKind(kind), kind == counter.DeniedHits
+		if kind == counter.RefundedHits {
+			f.message.Format = events.FormatRefunds
+		}
+		f.message.Hits.Rules = append(f.message.Hits.Rules, rule)
+		f.text += len(rule.Name) + ruleText
+	}
+	return *index
+}
+
+// freezeLate moves the late hits that are to be reported to this shard into the report, as many as
+// fit.
+func (b *Reporter) freezeLate(f *inFlightReport, s *shard, fleet int64) {
+	for end := f.text + lateText; s.late.Len() > 0 && f.text < end; {
+		l := s.late.Pop()
+		n := min(l.Late.Load(), events.MaxCount)
+		if l.Late.Add(-n) > 0 { // more than one report may say
+			b.host.Lates.Add(l)
+		}
+		l.Owed.QueuedLate = false
+		i := b.ruleIndex(f, l, fleet, counter.AdmittedHits)
+		for len(f.message.Late) <= i {
+			f.message.Late = append(f.message.Late, 0)
+		}
+		f.message.Late[i] = events.Count(n)
+		f.hits[i].hits += n
+		l.Owed.InFlight += n
+	}
+}
+
+// send puts a report on its way and notes when to do so again.
+func (b *Reporter) send(number uint32, f *inFlightReport, now int64) {
+	f.retryAt = now + int64(f.wait)
+	if f.tries++; f.tries > soonTries {
+		f.wait = min(2*f.wait, mostWaits*b.o.Tuning.ReportTimeout)
+	}
+	f.toAny = b.shards[number].aggregator == 0
+	if err := b.o.Link.Report(number, b.shards[number].aggregator, f.report); err != nil {
+		b.counts.Problem = err.Error()
+		b.counts.Unsent++
+	}
+}
+
+// encode makes the message's bytes.
+func (f *inFlightReport) encode() {
+	var err error
+	if f.report, err = events.Append(f.report[:0], &f.message); err != nil {
+		panic("check: " + err.Error()) // unreachable: the message has no field that can fail
+	}
+}
+
+// rowSink adds rows to a report.
+type rowSink struct {
+	*Reporter
+	*inFlightReport
+	fleet int64
+}
+
+// AddRow adds a key to the report.
+func (s *rowSink) AddRow(c *counter.Counter, kind int) {
+	rule := s.ruleIndex(s.inFlightReport, c.Group, s.fleet, kind)
+	to := s.message.Hits.Rules[rule]
+	to.Settles = c.Group.Settles.Load() // which may be newer than the row of an earlier counter
+	s.message.Hits.AddKey(uint32(rule), c.Key())
+	s.text += len(c.Key()) + rowText
+	s.rows = append(s.rows, row{c, to.Newest, rule, kind})
+}
+
+// AddHits adds hits to the row of the last key. Denied ones are only told, and not charged.
+func (s *rowSink) AddHits(bucket, hits int64) {
+	r := &s.rows[len(s.rows)-1]
+	s.message.Hits.AddCell(r.newest-bucket, events.Count(hits))
+	if r.kind == counter.AdmittedHits {
+		s.hits[r.rule].hits += hits
+		r.cell.Group.Owed.InFlight += hits
+	}
+}
+
+// freezeSettlements moves the shard's oldest settlements into the report, as many as fit. Those
+// that no aggregator would take any more are lost.
+func (b *Reporter) freezeSettlements(f *inFlightReport, s *shard, fleet int64) {
+	m := &f.message
+	for size := 0; s.settlements.Len() > 0 && len(m.Settlements) < events.MaxSettlements &&
+		size < settlementText; {
+		one := s.settlements.Pop()
+		if one.IsTooOld(fleet) {
+			b.o.Settling.GiveUp(1)
+			continue
+		}
+		size += one.Size()
+		f.settlements = append(f.settlements, one)
+		m.Settlements = append(m.Settlements, one.Settlement)
+	}
+}

@@ -1,0 +1,107 @@
+package reporter
+
+import (
+	"time"
+
+	"github.com/offpath-io/offpath/pkg/check/internal/counter"
+	"github.com/offpath-io/offpath/pkg/events"
+)
+
+// land ends a flight, and puts its hits down as answered or lost.
+func (b *Reporter) land(s *shard, f *inFlightReport, putDown func(o *counter.ReportState, hits int64)) {
+	for _, h := range f.hits {
+		h.group.Owed.InFlight -= h.hits
+		putDown(&h.group.Owed, h.hits)
+	}
+	clear(f.rows) // their counters may leave, and should not be kept by a report that is over
+	clear(f.hits)
+	s.flight, s.spare = nil, f
+}
+
+// landSettlements takes in that a report has ended, and whether its settlements were dealt with,
+// but for those that were not covered. Others go into another report.
+func (b *Reporter) landSettlements(f *inFlightReport, dealtWith bool, uncovered []uint32, fleet int64) {
+	if q := b.o.Settling; dealtWith {
+		q.Answered(f.settlements, uncovered, fleet)
+	} else {
+		q.Return(f.settlements...)
+	}
+}
+
+// giveUp ends a flight whose answer will not come or not count: its hits are put down as lost.
+func (b *Reporter) giveUp(s *shard, f *inFlightReport, fleet int64) {
+	b.counts.GivenUp++
+	f.tell(GivenUp)
+	b.landSettlements(f, false, nil, fleet)
+	for _, r := range f.rows {
+		r.cell.Land(fleet)
+	}
+	b.land(s, f, func(o *counter.ReportState, hits int64) { o.Lost += hits })
+}
+
+// repeat sends again what has waited too long for its answer, and gives up what is too old.
+func (b *Reporter) repeat(now int64) {
+	for i := range b.shards {
+		s := &b.shards[i]
+		switch f := s.flight; {
+		case f == nil || now < f.retryAt:
+		case now-f.born > int64(events.MaxReportAge):
+			s.gaveUp = now
+			b.giveUp(s, f, b.host.Clock.Fleet(now))
+		default:
+			b.counts.Repeated++
+			f.repeated = true
+			s.aggregator = 0
+			f.tell(Repeated)
+			if f.tries >= newerTries {
+				b.toOlder(f, now)
+			}
+			b.send(uint32(i), f, now)
+		}
+	}
+}
+
+// toOlder makes a report one for aggregators that do not know of refunds, since it seems that there
+// are no others: without the rows that ask for these. They hold no hits, so it counts for the same,
+// and may have been counted already.
+func (b *Reporter) toOlder(f *inFlightReport, now int64) {
+	m := &f.message
+	if m.Format <= events.FormatPlain {
+		return
+	}
+	b.olderUntil = b.host.Clock.Fleet(now) + int64(olderFor)
+	table := &events.Table{}
+	rows, hits, late := f.rows[:0:0], f.hits[:0:0], m.Late[:0:0]
+	index := make([]uint32, len(m.Hits.Rules))
+	for i, rule := range m.Hits.Rules {
+		if rule.Kind == events.RowKind_REFUNDED {
+			continue
+		}
+		index[i] = uint32(len(table.Rules))
+		table.Rules, hits = append(table.Rules, rule), append(hits, f.hits[i])
+		if i < len(m.Late) {
+			late = append(late, m.Late[i])
+		}
+	}
+	text, age, value := m.Hits.KeyText, m.Hits.Age, m.Hits.Value
+	for i, length := range m.Hits.KeyLength {
+		rule, cells := m.Hits.KeyRule[i], m.Hits.KeyCells[i]
+		if f.rows[i].kind != counter.RefundedHits {
+			table.AddKey(index[rule], string(text[:length]))
+			for j := range cells {
+				table.AddCell(age[j], value[j])
+			}
+			rows = append(rows, f.rows[i])
+		}
+		text, age, value = text[length:], age[cells:], value[cells:]
+	}
+	f.rows, f.hits, m.Late, m.Hits, m.Format = rows, hits, late, table, 0
+	f.encode()
+}
+
+const (
+	// newerTries are how often a report of a newer format is sent before it is made one that older
+	// aggregators know, and olderFor is how long others are then made so.
+	newerTries = 2
+	olderFor   = 10 * time.Second
+)

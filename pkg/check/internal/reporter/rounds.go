@@ -1,0 +1,111 @@
+package reporter
+
+import (
+	"time"
+
+	"github.com/offpath-io/offpath/pkg/check/internal/counter"
+	"github.com/offpath-io/offpath/pkg/check/internal/forecast"
+)
+
+// hurry brings the next flush forward to the next fast round, and says so to Run.
+func (b *Reporter) hurry() {
+	if !b.host.OnTimerOnly() {
+		b.flushBy(b.now, b.host.FastInterval())
+		b.host.WakeUp()
+	}
+}
+
+// early brings the next flush forward to the round that is wanted first.
+func (b *Reporter) early(now int64) {
+	switch wanted := b.host.Rounds.Wanted.Load(); {
+	case wanted == 0 || b.host.OnTimerOnly():
+	case wanted&counter.NextFast != 0:
+		b.flushBy(now, b.host.FastInterval())
+	case wanted&counter.NextNormal != 0:
+		b.flushBy(now, b.host.NormalInterval())
+	default:
+		b.flushBy(now, forecast.FullInterval)
+	}
+}
+
+// flushBy brings the next flush forward to the next multiple of round, in the fleet's time, that
+// the floor allows.
+func (b *Reporter) flushBy(now, round int64) {
+	// Steps come a little after the moment that they are for: half of a floor is far enough from
+	// the last.
+	at := max(now, b.lastFlush+int64(b.o.Tuning.FlushFloor)/2)
+	clock := &b.host.Clock
+	b.nextFlush = min(b.nextFlush, clock.Own(roundUp(clock.Fleet(at), round)))
+}
+
+func roundUp(n, multiple int64) int64 { return (n + multiple - 1) / multiple * multiple }
+
+// patience is how long a report waits for its answer before it is sent again for the first time: as
+// long as several answers take, so that others do not miss a lost report's hits for longer than
+// they must. When a report was repeated it is not known which sending was answered. If that has
+// taken as long in all twice in a row, answers have probably become slower, and are waited for so
+// long that they can be measured again; what is lost takes a different time each time.
+func (b *Reporter) patience() time.Duration {
+	timeout, trip := b.o.Tuning.ReportTimeout, time.Duration(b.host.Rounds.Trip.Load())
+	if trip == 0 {
+		return timeout
+	}
+	// In an outage all answers take as long as the bound.
+	longest := min(b.trips.longest+b.trips.longest/4, mostWaits*timeout)
+	return max(longest, 2*trip, min(timeout, max(manyTrips*trip, leastPatience)))
+}
+
+// noteTrip notes how long the answer to a report that was sent once took.
+func (b *Reporter) noteTrip(trip int64) {
+	b.trips.longest = 0
+	old := b.host.Rounds.Trip.Load()
+	if old == 0 {
+		old = trip
+	}
+	b.host.Rounds.Trip.Store(old + (trip-old)/8)
+}
+
+// noteRepeatedTrip notes when a report that was sent several times was answered: so long after it was sent
+// first.
+func (b *Reporter) noteRepeatedTrip(took int64) {
+	if off := took - b.trips.took; max(off, -off) <= took/4 {
+		b.trips.longest = time.Duration(took)
+	}
+	b.trips.took = took
+}
+
+// judgeFreshness steps the checker down the degradation levels as aggregators stay silent. *Fresh*
+// decides by what aggregators say and by a forecast of what others admit. *Stale* does the same, but
+// the forecast fades. *Local share* keeps own hits within the limit divided by the checkers that
+// were last heard of. *Outage* follows the rules that say rules.Open or rules.Closed on outage;
+// others keep to the local share. The first message from an aggregator ends all of it at once.
+func (b *Reporter) judgeFreshness(now int64) {
+	o := &b.o
+	f := counter.Fresh
+	switch silence := now - b.lastContact; {
+	case b.lastContact == 0 && o.ExpectCheckers > 1:
+		f = counter.LocalShare
+	case b.lastContact == 0:
+		f = counter.Local
+	case silence > int64(o.OutageAfter):
+		f = counter.Outage
+	case silence > int64(o.ShareAfter):
+		f = counter.LocalShare
+	case silence > int64(o.StaleAfter):
+		f = counter.Stale
+	}
+	b.host.Fresh.Store(uint32(f))
+}
+
+// noteContact notes that an aggregator is there.
+func (b *Reporter) noteContact(now int64) {
+	b.lastContact = now
+	b.judgeFreshness(now)
+}
+
+const (
+	// mostWaits bounds the back-off of repeats, in report timeouts.
+	mostWaits     = 8
+	manyTrips     = 8
+	leastPatience = 25 * time.Millisecond
+)

@@ -1,0 +1,48 @@
+package check
+
+import (
+	"github.com/offpath-io/offpath/pkg/check/internal/counter"
+	"github.com/offpath-io/offpath/pkg/check/internal/reporter"
+	"github.com/offpath-io/offpath/pkg/rules"
+)
+
+// New returns a checker that decides at once. It starts nothing: until Run, hits stay pending and
+// no counter leaves.
+func New(o Options) (*Checker, error) {
+	o = o.withDefaults()
+	if err := o.validate(); err != nil {
+		return nil, err
+	}
+	if err := o.keepGoodKeys(); err != nil {
+		return nil, err
+	}
+	c := &Checker{o: o, ended: make(chan struct{})}
+	c.host.Init(counter.Config{
+		MaxLiveKeys: int64(o.MaxLiveKeys), Epoch: o.Epoch, ExpectCheckers: int64(o.ExpectCheckers),
+		Local: o.Link == nil, NoForecast: o.Tuning.NoForecast, OnDenied: o.OnDenied, Now: o.Now, KeyHash: o.KeyHash,
+		FlushEvery: o.FlushEvery, FlushFloor: o.Tuning.FlushFloor, QuietFor: o.QuietFor,
+	})
+	c.o.Rules = nil // they are not in force for ever
+	c.reporter.Init(&c.host, reporter.Config{
+		Link: o.Link, Epoch: o.Epoch, Groups: ruleGroups{c}, Settling: &c.settling, Trace: o.tracing(), Now: c.host.OwnTime,
+		FlushEvery: o.FlushEvery, HelloEvery: o.HelloEvery,
+		StaleAfter: o.StaleAfter, ShareAfter: o.ShareAfter, OutageAfter: o.OutageAfter,
+		ExpectCheckers: o.ExpectCheckers, Tuning: o.Tuning,
+	})
+	c.host.NormalInterval()
+	c.install(c.compile(o.Rules, o.Revision, 0, nil, c.findRetired), nil)
+	return c, nil
+}
+
+// Limiter returns the limiter of the rule of this name in the set in force.
+func (c *Checker) Limiter(rule string) (*Limiter, bool) {
+	l, ok := c.ruleset.Load().byName[rule]
+	return l, ok
+}
+
+// Rules returns the set in force, which never changes: another one has taken its place when the
+// pointer is another.
+func (c *Checker) Rules() *rules.Set { return c.ruleset.Load().set }
+
+// Revision returns the revision of the rules in force.
+func (c *Checker) Revision() uint64 { return c.ruleset.Load().revision }
