@@ -89,27 +89,17 @@ const (
 	KindUnheard
 )
 
+var kindNames = [...]string{
+	KindReport: "report", KindRefresh: "refresh", KindAlarm: "alarm", KindHello: "hello",
+	KindWelcome: "welcome", KindLease: "lease", KindGrant: "grant", KindUnheard: "unheard",
+}
+
 // String returns the kind's name, as used in subjects.
 func (k Kind) String() string {
-	switch k {
-	case KindReport:
-		return "report"
-	case KindRefresh:
-		return "refresh"
-	case KindAlarm:
-		return "alarm"
-	case KindHello:
-		return "hello"
-	case KindWelcome:
-		return "welcome"
-	case KindLease:
-		return "lease"
-	case KindGrant:
-		return "grant"
-	case KindUnheard:
-		return "unheard"
+	if k == 0 || int(k) >= len(kindNames) {
+		return fmt.Sprintf("kind(%d)", uint8(k))
 	}
-	return fmt.Sprintf("kind(%d)", uint8(k))
+	return kindNames[k]
 }
 
 // Message is any of the messages of this package.
@@ -127,18 +117,12 @@ func Append(dst []byte, m Message) ([]byte, error) {
 
 // DecodeReport reads a report. The result does not refer to data.
 func DecodeReport(data []byte) (*Report, error) {
-	m := new(Report)
-	if err := decode(data, m); err != nil {
+	m, err := decode(data, new(Report))
+	if err != nil {
 		return nil, err
 	}
-	if m.Epoch == 0 || m.Sequence == 0 {
-		return nil, malformed("report: epoch and sequence start at 1")
-	}
-	if err := checkState(m.Sequence); err != nil {
+	if err := checkRequest(m.Epoch, m.Sequence, m.Shard, m.Shards); err != nil {
 		return nil, fmt.Errorf("report: %w", err)
-	}
-	if m.Shards > MaxShards || m.Shard >= max(m.Shards, 1) {
-		return nil, malformed("report: shard %d of %d", m.Shard, m.Shards)
 	}
 	if m.Hits == nil {
 		m.Hits = new(Table)
@@ -160,8 +144,8 @@ func DecodeReport(data []byte) (*Report, error) {
 
 // DecodeRefresh reads a refresh. The result does not refer to data.
 func DecodeRefresh(data []byte) (*Refresh, error) {
-	m := new(Refresh)
-	if err := decode(data, m); err != nil {
+	m, err := decode(data, new(Refresh))
+	if err != nil {
 		return nil, err
 	}
 	if err := checkState(m.Generation, m.Version, m.Sequence); err != nil {
@@ -186,8 +170,8 @@ func DecodeRefresh(data []byte) (*Refresh, error) {
 
 // DecodeAlarm reads an alarm. The result does not refer to data.
 func DecodeAlarm(data []byte) (*Alarm, error) {
-	m := new(Alarm)
-	if err := decode(data, m); err != nil {
+	m, err := decode(data, new(Alarm))
+	if err != nil {
 		return nil, err
 	}
 	if err := checkState(m.Generation, m.Version); err != nil {
@@ -204,8 +188,8 @@ func DecodeAlarm(data []byte) (*Alarm, error) {
 
 // DecodeHello reads a hello.
 func DecodeHello(data []byte) (*Hello, error) {
-	m := new(Hello)
-	if err := decode(data, m); err != nil {
+	m, err := decode(data, new(Hello))
+	if err != nil {
 		return nil, err
 	}
 	if m.Epoch == 0 {
@@ -216,8 +200,8 @@ func DecodeHello(data []byte) (*Hello, error) {
 
 // DecodeWelcome reads a welcome.
 func DecodeWelcome(data []byte) (*Welcome, error) {
-	m := new(Welcome)
-	if err := decode(data, m); err != nil {
+	m, err := decode(data, new(Welcome))
+	if err != nil {
 		return nil, err
 	}
 	if m.Shards == 0 || m.Shards > MaxShards {
@@ -232,11 +216,22 @@ func DecodeWelcome(data []byte) (*Welcome, error) {
 	return m, nil
 }
 
-func decode(data []byte, m proto.Message) error {
+func decode[M proto.Message](data []byte, m M) (M, error) {
 	if err := proto.Unmarshal(data, m); err != nil {
-		return fmt.Errorf("%w: %w", ErrMalformed, err)
+		return m, fmt.Errorf("%w: %w", ErrMalformed, err)
 	}
-	return nil
+	return m, nil
+}
+
+// checkRequest checks the header of a report or lease request.
+func checkRequest(epoch, sequence uint64, shard, shards uint32) error {
+	if epoch == 0 || sequence == 0 {
+		return malformed("epoch and sequence start at 1")
+	}
+	if shards > MaxShards || shard >= max(shards, 1) {
+		return malformed("shard %d of %d", shard, shards)
+	}
+	return checkState(sequence)
 }
 
 func checkState(numbers ...uint64) error {

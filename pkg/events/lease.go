@@ -4,18 +4,12 @@ import "fmt"
 
 // DecodeLeaseRequest reads a lease request. The result does not refer to data.
 func DecodeLeaseRequest(data []byte) (*LeaseRequest, error) {
-	m := new(LeaseRequest)
-	if err := decode(data, m); err != nil {
+	m, err := decode(data, new(LeaseRequest))
+	if err != nil {
 		return nil, err
 	}
-	if m.Epoch == 0 || m.Sequence == 0 {
-		return nil, malformed("lease request: epoch and sequence start at 1")
-	}
-	if err := checkState(m.Sequence); err != nil {
+	if err := checkRequest(m.Epoch, m.Sequence, m.Shard, m.Shards); err != nil {
 		return nil, fmt.Errorf("lease request: %w", err)
-	}
-	if m.Shards > MaxShards || m.Shard >= max(m.Shards, 1) {
-		return nil, malformed("lease request: shard %d of %d", m.Shard, m.Shards)
 	}
 	if m.Keys == nil {
 		m.Keys = new(Table)
@@ -74,8 +68,8 @@ func (m *LeaseRequest) AddReturn(age int64, returned uint64) { m.Keys.AddCell(ag
 
 // DecodeGrant reads a grant. The result does not refer to data.
 func DecodeGrant(data []byte) (*Grant, error) {
-	m := new(Grant)
-	if err := decode(data, m); err != nil {
+	m, err := decode(data, new(Grant))
+	if err != nil {
 		return nil, err
 	}
 	if err := checkState(m.Generation, m.Version, m.Sequence); err != nil {

@@ -111,8 +111,8 @@ func (k ReceiptKeys) Decode(text string) (*Receipt, error) {
 	case !k.signed(data[:end], data[end:]):
 		return nil, malformed("receipt: it has been changed or cut off, or made with another key")
 	}
-	m := new(Receipt)
-	if err := decode(data[1:end], m); err != nil {
+	m, err := decode(data[1:end], new(Receipt))
+	if err != nil {
 		return nil, fmt.Errorf("receipt: %w", err)
 	}
 	return m, m.check()

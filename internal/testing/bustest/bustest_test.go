@@ -63,7 +63,7 @@ func TestNatsbusKeepsTheContract(t *testing.T) {
 }
 
 // TestAWorkerOfBefore subscribes to every shard's subject in the queue group. What is for another
-// worker goes to one of the two, so that no report is folded twice.
+// worker goes to one of the two, so that no report is counted twice.
 func TestAWorkerOfBefore(t *testing.T) {
 	n := nats{serverstest.NATS(t).URL()}
 	w, alpha := newWorker(t, n), newChecker(t, n, "alpha")

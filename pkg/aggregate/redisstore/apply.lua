@@ -1,4 +1,4 @@
--- Applies one fold to one shard. Package redisstore's comment shows the layout of the data.
+-- Applies one batch to one shard. Package redisstore's comment shows the layout of the data.
 --
 -- KEYS: meta, ledger, one mark per report, one text of bits per settlement, one number of texts per
 -- settlement, one text per credit, then whatever the loops below use, in that order.
@@ -25,7 +25,7 @@
 -- Returns, by MessagePack, {0, indices of repeated reports and, beyond these, of settlements, and, beyond these, of overdrawn
 -- credits, each with what is left of it, and, beyond these, of settlements that there is no room
 -- for...}, or {generation, version, what its loss was, ...} and then
--- for a watch the late folds before and after this one, for each column a total per field, for each
+-- for a watch the late batches before and after this one, for each column a total per field, for each
 -- single its total, for each key of many buckets its hash: bucket, total, ..., those that have expired included;
 -- and for each rule, after its columns or keys, how many keys are new, and how many keys and hits were too many
 --
@@ -151,7 +151,7 @@ local function get(key, field)
   return total
 end
 
--- watch counts the folds that add to a bucket after another fold has met a later one. As long as the
+-- watch counts the batches that add to a bucket after another batch has met a later one. As long as the
 -- number stays, so do the totals of earlier buckets, and whoever has read them need not read them again.
 local function watch(key, current, oldest, expires)
   local have = try('HMGET', key, 'newest', 'late')

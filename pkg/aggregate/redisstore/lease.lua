@@ -1,4 +1,4 @@
--- Carries out one lease fold of one shard. Package redisstore's comment shows the layout of the data.
+-- Carries out one lease batch of one shard. Package redisstore's comment shows the layout of the data.
 --
 -- KEYS: meta, for each rule the number of its new keys, then for each key its held permits and, for each ask, that checker's share.
 -- ARGV[1], by MessagePack, is a list:
@@ -14,7 +14,7 @@
 -- of which nothing is granted.
 --
 -- Held permits are {bucket, held, ...} and a share is {bucket, granted, returned, ...}, packed. All
--- counts are at most 1e15, and so exact; times are in ms, and rounding them down melts less.
+-- counts are at most 1e15, and so exact; times are in ms, and rounding them down lets less leave the window.
 
 local call, floor, ceil, min, max = redis.call, math.floor, math.ceil, math.min, math.max
 local encode, decode = cmsgpack.pack, cmsgpack.unpack
@@ -71,7 +71,7 @@ local function share(n, left, size)
   return whole * left + floor(middle / size) * 131072 + ceil((middle % size * 131072 + rest * low) / size)
 end
 
--- room is how many permits may be granted: see aggregate.Room.
+-- room is how many permits may be granted: see storage.Room.
 local function room(r, held)
   local rest, oldest = r.limit, 0
   for i = 1, #held, 2 do
@@ -84,7 +84,7 @@ local function room(r, held)
   return max(rest, 0)
 end
 
--- divide is aggregate.Divide. From 2^53 on products are rounded; then the shares may be others, but are
+-- divide is storage.Divide. From 2^53 on products are rounded; then the shares may be others, but are
 -- never more than there is room, or than is wanted.
 local function divide(rest, wants)
   local all, n = 0, #wants
@@ -168,7 +168,7 @@ local function say(value)
   reply[n] = value
 end
 
--- Writes wait until all is reckoned, so that whatever can fail fails before the first or with it.
+-- Writes wait until all is computed, so that whatever can fail fails before the first or with it.
 local writes = {}
 
 -- write keeps a list, and makes it expire with its newest bucket, one window after that has left every
