@@ -202,10 +202,7 @@ func (s *Store) apply(ctx context.Context, batch *storage.Batch, recall *recall)
 	if groups == 0 {
 		return storage.Applied{}, false, errors.New("the store has not been joined")
 	}
-	c, _ := s.calls.Get().(*call)
-	if c == nil {
-		c = new(call)
-	}
+	c := s.calls.Get().(*call)
 	defer s.calls.Put(c)
 	c.recall, c.groups, c.newKeys = recall, groups, &s.newKeys
 	c.build(s.namespace, batch)
