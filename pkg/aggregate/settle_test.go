@@ -145,20 +145,15 @@ func TestRefundsAlone(t *testing.T) {
 func TestInvalidSettlementsAreLeftOut(t *testing.T) {
 	ok := func() *events.Settlement { return settle(start, 1, 10, -1) }
 	for why, change := range map[string]func(*events.Settlement){
-		"no epoch":           func(m *events.Settlement) { m.Epoch = 0 },
-		"no number":          func(m *events.Settlement) { m.Number = 0 },
-		"too large a number": func(m *events.Settlement) { m.Number = events.MaxState },
-		"no charge":          func(m *events.Settlement) { m.Charge = nil },
-		"no rule":            func(m *events.Settlement) { m.Charge.Rule = nil },
-		"no cost":            func(m *events.Settlement) { m.Charge.Cost = 0 },
-		"a long key":         func(m *events.Settlement) { m.Charge.Key = make([]byte, events.MaxKeyLength+1) },
-		"refunded hits":      func(m *events.Settlement) { m.Charge.Rule.Refunded = true },
-		"too much":           func(m *events.Settlement) { m.Hits = -11 },
-		"far too much":       func(m *events.Settlement) { m.Hits = events.MaxCount + 1 },
-		"too old":            func(m *events.Settlement) { m.Made = start - int64(events.MaxReceiptAge) - 10*ms },
-		"of the future":      func(m *events.Settlement) { m.Made = start + 2*int64(time.Hour) },
-		"a bad window":       func(m *events.Settlement) { m.Charge.Rule.Buckets = 7 },
-		"a bucket beyond":    func(m *events.Settlement) { m.Charge.Rule.Newest = 1<<42 + 1 },
+		"no epoch":        func(m *events.Settlement) { m.Epoch = 0 },
+		"no charge":       func(m *events.Settlement) { m.Charge = nil },
+		"refunded hits":   func(m *events.Settlement) { m.Charge.Rule.Refunded = true },
+		"too much":        func(m *events.Settlement) { m.Hits = -11 },
+		"far too much":    func(m *events.Settlement) { m.Hits = events.MaxCount + 1 },
+		"too old":         func(m *events.Settlement) { m.Made = start - int64(events.MaxReceiptAge) - 10*ms },
+		"of the future":   func(m *events.Settlement) { m.Made = start + 2*int64(time.Hour) },
+		"a bad window":    func(m *events.Settlement) { m.Charge.Rule.Buckets = 7 },
+		"a bucket beyond": func(m *events.Settlement) { m.Charge.Rule.Newest = 1<<42 + 1 },
 	} {
 		store := memstore.New()
 		d := newFixture(t, store)

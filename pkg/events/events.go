@@ -12,6 +12,7 @@
 package events
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"time"
@@ -121,17 +122,11 @@ func DecodeReport(data []byte) (*Report, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := checkRequest(m.Epoch, m.Sequence, m.Shard, m.Shards); err != nil {
-		return nil, fmt.Errorf("report: %w", err)
-	}
 	if m.Hits == nil {
 		m.Hits = new(Table)
 	}
 	if len(m.Trace) > MaxTrace {
 		m.Trace = ""
-	}
-	if err := m.Hits.check(); err != nil {
-		return nil, fmt.Errorf("report: %w", err)
 	}
 	if len(m.Late) > len(m.Hits.Rules) {
 		return nil, malformed("report: %d late counts for %d rules", len(m.Late), len(m.Hits.Rules))
@@ -139,7 +134,8 @@ func DecodeReport(data []byte) (*Report, error) {
 	if len(m.Settlements) > MaxSettlements {
 		return nil, malformed("report: %d settlements", len(m.Settlements))
 	}
-	return m, checkCounts("report: late", m.Late)
+	return checked("report", m, checkRequest(m.Epoch, m.Sequence, m.Shard, m.Shards),
+		m.Hits.check(), checkCounts("late", m.Late))
 }
 
 // DecodeRefresh reads a refresh. The result does not refer to data.
@@ -148,24 +144,16 @@ func DecodeRefresh(data []byte) (*Refresh, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := checkState(m.Generation, m.Version, m.Sequence); err != nil {
-		return nil, fmt.Errorf("refresh: %w", err)
-	}
 	if len(m.KeyCells) > MaxKeys {
 		return nil, malformed("refresh: %d keys", len(m.KeyCells))
-	}
-	if err := checkCells(m.KeyCells, m.Age, m.Total); err != nil {
-		return nil, fmt.Errorf("refresh: %w", err)
 	}
 	for _, key := range m.Overflow {
 		if int64(key) >= int64(len(m.KeyCells)) {
 			return nil, malformed("refresh: key %d of %d", key, len(m.KeyCells))
 		}
 	}
-	if err := checkLevels(m.LevelAge, m.Level, len(m.KeyCells)); err != nil {
-		return nil, fmt.Errorf("refresh: %w", err)
-	}
-	return m, nil
+	return checked("refresh", m, checkState(m.Generation, m.Version, m.Sequence),
+		checkCells(m.KeyCells, m.Age, m.Total), checkLevels(m.LevelAge, m.Level, len(m.KeyCells)))
 }
 
 // DecodeAlarm reads an alarm. The result does not refer to data.
@@ -174,16 +162,10 @@ func DecodeAlarm(data []byte) (*Alarm, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := checkState(m.Generation, m.Version); err != nil {
-		return nil, fmt.Errorf("alarm: %w", err)
-	}
 	if m.Totals == nil { // as in all answers, which somebody may have had delivered as alarms
 		return nil, malformed("alarm: no totals")
 	}
-	if err := m.Totals.check(); err != nil {
-		return nil, fmt.Errorf("alarm: %w", err)
-	}
-	return m, nil
+	return checked("alarm", m, checkState(m.Generation, m.Version), m.Totals.check())
 }
 
 // DecodeHello reads a hello.
@@ -219,6 +201,15 @@ func DecodeWelcome(data []byte) (*Welcome, error) {
 func decode[M proto.Message](data []byte, m M) (M, error) {
 	if err := proto.Unmarshal(data, m); err != nil {
 		return m, fmt.Errorf("%w: %w", ErrMalformed, err)
+	}
+	return m, nil
+}
+
+// checked returns a message, or the first of the errors that were found in it.
+func checked[M proto.Message](name string, m M, errs ...error) (M, error) {
+	if err := cmp.Or(errs...); err != nil {
+		var none M
+		return none, fmt.Errorf("%s: %w", name, err)
 	}
 	return m, nil
 }

@@ -1,6 +1,6 @@
 package events
 
-import "fmt"
+import "cmp"
 
 // DecodeLeaseRequest reads a lease request. The result does not refer to data.
 func DecodeLeaseRequest(data []byte) (*LeaseRequest, error) {
@@ -8,16 +8,11 @@ func DecodeLeaseRequest(data []byte) (*LeaseRequest, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := checkRequest(m.Epoch, m.Sequence, m.Shard, m.Shards); err != nil {
-		return nil, fmt.Errorf("lease request: %w", err)
-	}
 	if m.Keys == nil {
 		m.Keys = new(Table)
 	}
-	if err := m.checkColumns(); err != nil {
-		return nil, fmt.Errorf("lease request: %w", err)
-	}
-	return m, nil
+	return checked("lease request", m,
+		checkRequest(m.Epoch, m.Sequence, m.Shard, m.Shards), m.checkColumns())
 }
 
 // checkColumns holds the columns against each other and every value against its bounds.
@@ -44,13 +39,8 @@ func (m *LeaseRequest) checkColumns() error {
 	if len(m.Age) != keys || len(m.Known) != keys || len(m.Want) != keys {
 		return malformed("%d keys, %d ages, %d known, %d wanted", keys, len(m.Age), len(m.Known), len(m.Want))
 	}
-	if err := checkAges(m.Age); err != nil {
-		return err
-	}
-	if err := checkCounts("known permits", m.Known); err != nil {
-		return err
-	}
-	return checkCounts("a wish for permits", m.Want)
+	return cmp.Or(checkAges(m.Age), checkCounts("known permits", m.Known),
+		checkCounts("a wish for permits", m.Want))
 }
 
 // AddKey appends a key, of which permits are given back by AddReturn. rule is its index in m.Keys.Rules;
@@ -72,21 +62,12 @@ func DecodeGrant(data []byte) (*Grant, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := checkState(m.Generation, m.Version, m.Sequence); err != nil {
-		return nil, fmt.Errorf("grant: %w", err)
-	}
 	keys := len(m.Age)
 	if keys > MaxLeaseKeys || len(m.Granted) != keys || len(m.Spoken) != keys || len(m.WaitMs) != keys {
 		return nil, malformed("grant: %d ages, %d granted, %d spoken of, %d waits",
 			keys, len(m.Granted), len(m.Spoken), len(m.WaitMs))
 	}
-	for _, column := range [][]uint64{m.Granted, m.Spoken, m.WaitMs} {
-		if err := checkCounts("grant: column", column); err != nil {
-			return nil, err
-		}
-	}
-	if err := checkAges(m.Age); err != nil {
-		return nil, fmt.Errorf("grant: %w", err)
-	}
-	return m, nil
+	return checked("grant", m, checkState(m.Generation, m.Version, m.Sequence), checkAges(m.Age),
+		checkCounts("granted permits", m.Granted), checkCounts("spoken-of permits", m.Spoken),
+		checkCounts("wait", m.WaitMs))
 }

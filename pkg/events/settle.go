@@ -2,6 +2,7 @@ package events
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/hmac"
 	"crypto/rand"
 	"crypto/sha256"
@@ -112,10 +113,13 @@ func (k ReceiptKeys) Decode(text string) (*Receipt, error) {
 		return nil, malformed("receipt: it has been changed or cut off, or made with another key")
 	}
 	m, err := decode(data[1:end], new(Receipt))
+	if err == nil {
+		err = m.check()
+	}
 	if err != nil {
 		return nil, fmt.Errorf("receipt: %w", err)
 	}
-	return m, m.check()
+	return m, nil
 }
 
 func (k ReceiptKeys) signed(data, code []byte) bool {
@@ -129,26 +133,20 @@ func (k ReceiptKeys) signed(data, code []byte) bool {
 
 func (m *Receipt) check() error {
 	if len(m.Charges) > MaxCharges {
-		return malformed("receipt: %d charges", len(m.Charges))
+		return malformed("%d charges", len(m.Charges))
 	}
-	if err := checkSingleUse(m.Epoch, m.Number); err != nil {
-		return fmt.Errorf("receipt: %w", err)
-	}
+	err := checkSingleUse(m.Epoch, m.Number)
 	for _, c := range m.Charges {
-		if err := c.check(); err != nil {
-			return fmt.Errorf("receipt: %w", err)
-		}
+		err = cmp.Or(err, c.check())
 	}
-	return nil
+	return err
 }
 
 // Check holds a settlement against its bounds. [DecodeReport] does not, so that one that makes no sense does not take
 // a report's hits with it.
 func (m *Settlement) Check() error {
-	if err := checkSingleUse(m.GetEpoch(), m.GetNumber()); err != nil {
-		return fmt.Errorf("settlement: %w", err)
-	}
-	if err := m.GetCharge().check(); err != nil {
+	err := cmp.Or(checkSingleUse(m.GetEpoch(), m.GetNumber()), m.GetCharge().check())
+	if err != nil {
 		return fmt.Errorf("settlement: %w", err)
 	}
 	if m.Hits > MaxCount || m.Hits < -int64(m.Charge.Cost) {

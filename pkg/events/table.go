@@ -1,6 +1,7 @@
 package events
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"strings"
@@ -80,10 +81,7 @@ func (t *Table) check() error {
 	if text != uint64(len(t.KeyText)) {
 		return malformed("keys have %d bytes, their lengths say %d", len(t.KeyText), text)
 	}
-	if err := checkLevels(t.LevelAge, t.Level, t.Keys()); err != nil {
-		return err
-	}
-	return checkCells(t.KeyCells, t.Age, t.Value)
+	return cmp.Or(checkLevels(t.LevelAge, t.Level, t.Keys()), checkCells(t.KeyCells, t.Age, t.Value))
 }
 
 func (r *Rule) check() error {
@@ -150,10 +148,7 @@ func checkCells(perKey []uint32, age []int64, value []uint64) error {
 	if cells > MaxCells || cells != uint64(len(age)) || len(age) != len(value) {
 		return malformed("%d cells, %d ages, %d values", cells, len(age), len(value))
 	}
-	if err := checkAges(age); err != nil {
-		return err
-	}
-	return checkCounts("cell", value)
+	return cmp.Or(checkAges(age), checkCounts("cell", value))
 }
 
 func checkAges(age []int64) error {

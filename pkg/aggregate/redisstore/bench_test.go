@@ -24,6 +24,7 @@ const (
 // crowd is a bus with a number of checkers behind it, each of which sends its reports one after the
 // other, as the answers come. No two of them hold the same key.
 type crowd struct {
+	nowhere
 	checkers [][][]byte // for each checker, for each report, what follows its header
 	sequence []uint64   // for each checker
 	epoch    uint64     // of the first
@@ -63,10 +64,6 @@ func encode(tb testing.TB, m *events.Report) []byte {
 	}
 	return data
 }
-
-func (c *crowd) Alarm(uint32, []byte) error { return nil }
-func (c *crowd) Attend([]bool) error        { return nil }
-func (c *crowd) ID() uint64                 { return 0 }
 
 func (c *crowd) Serve(ctx context.Context, h func(events.Kind, []byte, func([]byte) error)) error {
 	for {

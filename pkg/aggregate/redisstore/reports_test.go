@@ -89,7 +89,7 @@ func (a *answering) send(now int64, m *events.Report) {
 			a.t.Errorf("answered by %v, %v", m, err)
 		}
 		a.answers = append(a.answers, fmt.Sprint(m.GetEpoch(), m.GetSequence(), m.GetRepeated(),
-			m.GetKeyCells(), m.GetAge(), m.GetTotal(), m.GetLevelAge(), m.GetLevel()))
+			m.GetKeyCells(), m.GetAge(), m.GetTotal(), m.GetLevelAge(), m.GetLevel(), " overflow ", m.GetOverflow()))
 		return nil
 	})
 }
