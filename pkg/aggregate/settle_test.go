@@ -95,41 +95,6 @@ func TestSettlementsAreCountedOnce(t *testing.T) {
 	d.want("a day later", totals(d.exchange(later, asks(99, later, 1))), " | 0:1")
 }
 
-// What is given back of a bucket that drains is told beside its hits, and in time both are in the
-// level.
-func TestSettlementsOfLevels(t *testing.T) {
-	store := memstore.New()
-	d := newFixture(t, store)
-	for i, step := range []struct {
-		why              string
-		at               int64 // in seconds
-		hits             uint64
-		settle           int64 // hits of the first bucket
-		answer           string
-		levels           string // of the refunded ones there is none
-		counted, refunds int64
-	}{
-		{"an estimate", 0, 100, 0, " | 0:100", "0:0 61:0", 100, 0},
-		{"of which 30 come back", 2, 0, -30, "2:30 | 2:100", "0:0 61:0", 100, 30},
-		{"and 20", 60, 1, -20, "60:50 | 0:1 60:100", "0:0 61:0", 101, 50},
-		{"50 hits are a level when their bucket is gone", 61, 0, 0, " | 1:1", "0:0 61:3000", 101, 50},
-		{"then the rest goes to the ledger", 61, 0, -40, " | 1:1", "0:0 61:3000", 101, 90},
-		{"and they drain", 91, 0, 0, " | 31:1", "0:0 61:1200", 101, 90},
-	} {
-		now := start + step.at*second
-		m := asksOf(tokens, uint64(i)+1, now, step.hits)
-		if step.settle != 0 {
-			m.Settlements = append(m.Settlements, settlement(now, uint64(i)+1, charge(tokens(now), step.at, 100), step.settle))
-		}
-		for _, again := range []string{"", " (repeated)"} {
-			got := d.exchange(now, m)
-			d.want(step.why, totals(got), step.answer+again)
-			d.want(step.why, levels(got), step.levels)
-		}
-		wantLedger(t, step.why, store, "tokens", storage.RuleLedger{Counted: step.counted, Refunded: step.refunds})
-	}
-}
-
 // Who asks for what was refunded of a bucket, and not for its hits, is answered like any other.
 func TestRefundsAlone(t *testing.T) {
 	d := newFixture(t, memstore.New())

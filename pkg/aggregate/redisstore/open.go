@@ -207,17 +207,17 @@ func addNode(c *redis.UniversalOptions, u *url.URL, config *tls.Config) error {
 
 // setQuery reads the part of a URL after the question mark.
 func setQuery(c *redis.UniversalOptions, query url.Values) error {
+	fields := map[string]*string{
+		"master_name":       &c.MasterName,
+		"sentinel_username": &c.SentinelUsername,
+		"sentinel_password": &c.SentinelPassword,
+	}
 	for name, values := range query {
-		switch name {
-		case "master_name":
-			c.MasterName = values[0]
-		case "sentinel_username":
-			c.SentinelUsername = values[0]
-		case "sentinel_password":
-			c.SentinelPassword = values[0]
-		default:
+		field, known := fields[name]
+		if !known {
 			return errQuery
 		}
+		*field = values[0]
 	}
 	return nil
 }

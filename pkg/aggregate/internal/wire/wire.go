@@ -2,6 +2,7 @@
 package wire
 
 import (
+	"slices"
 	"time"
 
 	"github.com/offpath-io/offpath/pkg/aggregate/storage"
@@ -11,15 +12,8 @@ import (
 
 // Kind is the kind of a message's rows of a rule; ok is false if this build does not know it.
 func Kind(r *events.Rule) (kind storage.Kind, ok bool) {
-	switch r.GetKind() {
-	case events.RowKind_ADMITTED:
-		return storage.Admitted, true
-	case events.RowKind_DENIED:
-		return storage.Denied, true
-	case events.RowKind_REFUNDED:
-		return storage.Refunded, true
-	}
-	return 0, false
+	i := slices.Index(rowKinds[:], r.GetKind())
+	return storage.Kind(max(i, 0)), i >= 0
 }
 
 // rowKinds is the inverse of Kind.
