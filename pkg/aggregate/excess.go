@@ -107,8 +107,8 @@ func addExcess(all []Excess, rule int, after, before float64, limit int64) []Exc
 	return all
 }
 
-// countAt is a rule's own count at a time. That of a rule that drains is a lower bound: checkers know
-// when in a bucket of time their hits came, and the totals do not.
+// countAt is a rule's own count at a time. That of a rule that drains is a lower bound: checkers
+// know when in a bucket of time their hits came, and the totals do not.
 func countAt(r *storage.Rule, counts []int64, level window.Level, at int64) float64 {
 	switch {
 	case !r.Drains():

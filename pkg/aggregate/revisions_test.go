@@ -97,9 +97,9 @@ func TestLeasesGoByTheHighestRevision(t *testing.T) {
 	}
 }
 
-// No report changes a rule from a trusted source, whatever its revision, and for however long: alarms
-// and permits use the trusted limit. All hits count nevertheless, also while rules change, and where
-// a checker has another rule of that name.
+// No report changes a rule from a trusted source, whatever its revision, and for however long:
+// alarms and permits use the trusted limit. All hits count nevertheless, also while rules change,
+// and where a checker has another rule of that name.
 func TestReportsDoNotChangeKnownRules(t *testing.T) {
 	const hostile = uint64(1) << 62
 	for _, test := range []struct {

@@ -244,8 +244,8 @@ func TestRefundsOfLevelsRaiseAlarms(t *testing.T) {
 	d.want("levels", levels(alarms[1].GetTotals()), "61:6000")
 }
 
-// A checker that was refused permits learns that some are free again, even if the hits that had spent
-// them are not reported yet.
+// A checker that was refused permits learns that some are free again, even if the hits that had
+// spent them are not reported yet.
 func TestFreedPermitsRaiseAlarms(t *testing.T) {
 	d := newFixture(t, memstore.New())
 	c := charge(perMinute(start), 0, 10)

@@ -8,15 +8,16 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// An epoch that belongs to an owner is 23 bits of a hash of the owner's name, and 40 at random: enough that 10,000 checkers
-// with one owner have two of a kind once in 20,000 starts of them all. The highest bit is 0.
+// An epoch that belongs to an owner is 23 bits of a hash of the owner's name, and 40 at random:
+// enough that 10,000 checkers with one owner have two of a kind once in 20,000 starts of them all.
+// The highest bit is 0.
 const (
 	ownerBits  = 23
 	randomBits = 40
 )
 
-// NewEpoch returns a new epoch that belongs to owner, whom a carrier's subjects name. Others cannot make up one that does.
-// It is never 0.
+// NewEpoch returns a new epoch that belongs to owner, whom a carrier's subjects name. Others cannot
+// make up one that does. It is never 0.
 func NewEpoch(owner string) uint64 {
 	return ownerMark(owner)<<randomBits | (rand.Uint64N(1<<randomBits-1) + 1)
 }
@@ -33,8 +34,8 @@ func ownerMark(owner string) uint64 {
 // OwnerOf returns what stands for the owner of an epoch: the same for all epochs of one owner.
 func OwnerOf(epoch uint64) uint32 { return uint32(epoch >> randomBits) }
 
-// The formats of reports and alarms. An older part has not subscribed to a newer one, so nothing gets to it that it would take for
-// something else.
+// The formats of reports and alarms. An older part has not subscribed to a newer one, so nothing
+// gets to it that it would take for something else.
 const (
 	// FormatPlain has rows of admitted and denied hits alone.
 	FormatPlain = 1

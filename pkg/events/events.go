@@ -3,10 +3,11 @@
 // A checker sends a [Report] of its hits and gets a [Refresh] as the answer; an aggregator tells
 // everybody about keys near their limit by an [Alarm]; [Hello] and its answer [Welcome] carry the
 // heartbeat, the number of shards and the clock. A [LeaseRequest] asks for permits of keys under
-// strict enforcement, and a [Grant] is its answer. A [Token] goes through a client, and comes back with the true
-// cost of a hit, which a report carries as a [Settlement]. The messages are protobuf (events.proto is the
-// format's definition); this package adds what the format cannot say: bounds, and columns that fit
-// together. Whatever a Decode function returns without an error is safe to walk.
+// strict enforcement, and a [Grant] is its answer. A [Token] goes through a client, and comes back
+// with the true cost of a hit, which a report carries as a [Settlement]. The messages are protobuf
+// (events.proto is the format's definition); this package adds what the format cannot say: bounds,
+// and columns that fit together. Whatever a Decode function returns without an error is safe to
+// walk.
 //
 // Carriers (packages natsbus and membus) move these bytes and know nothing else of them.
 package events
@@ -31,9 +32,9 @@ const (
 	MaxKeys = 1 << 16
 	// MaxCells is the largest number of cells (key and bucket) in one message.
 	MaxCells = 1 << 21
-	// MaxLeaseKeys is the largest number of keys in one lease request, MaxLeaseBuckets the largest number
-	// of buckets that their windows can touch together, and MaxReturns that of buckets of which permits
-	// are given back. A request is one call of the store, which others wait for.
+	// MaxLeaseKeys is the largest number of keys in one lease request, MaxLeaseBuckets the largest
+	// number of buckets that their windows can touch together, and MaxReturns that of buckets of
+	// which permits are given back. A request is one call of the store, which others wait for.
 	MaxLeaseKeys    = 1000
 	MaxLeaseBuckets = 1 << 14
 	MaxReturns      = 1 << 14
@@ -43,14 +44,16 @@ const (
 	MaxRuleName = 128
 	// MaxBuckets is the largest number of buckets in a window.
 	MaxBuckets = 1440
-	// MaxLevel is the largest settled level: MaxCount hits, in the smallest parts that a hit can have.
+	// MaxLevel is the largest settled level: MaxCount hits, in the smallest parts that a hit can
+	// have.
 	MaxLevel = MaxCount * MaxBuckets
 	// MaxWindow is the longest window.
 	MaxWindow = 366 * 24 * time.Hour
 	// MaxShards is the largest number of shards.
 	MaxShards = 1 << 14
-	// MaxReportAge is when a report that has not been answered is given up, and refused: aggregators
-	// remember for a day that they have counted it, so a later repeat might count twice.
+	// MaxReportAge is when a report that has not been answered is given up, and refused:
+	// aggregators remember for a day that they have counted it, so a later repeat might count
+	// twice.
 	MaxReportAge = 20 * time.Hour
 	// MaxState is the largest generation, version and sequence: exact as a float64, and far beyond
 	// what a generation, which is a time in microseconds, comes to.
@@ -60,7 +63,8 @@ const (
 	// maxBucketNumber keeps a bucket's start and end within an int64 of nanoseconds
 	// even for the shortest bucket, 1 ms.
 	maxBucketNumber = int64(1) << 43
-	// maxTime, in the year 2116, leaves room in an int64 of nanoseconds for windows and waits after it.
+	// maxTime, in the year 2116, leaves room in an int64 of nanoseconds for windows and waits after
+	// it.
 	maxTime = int64(1) << 62
 )
 
@@ -86,7 +90,8 @@ const (
 	KindWelcome
 	KindLease
 	KindGrant
-	// KindUnheard is no message: the carrier says that a report or lease request has reached nobody.
+	// KindUnheard is no message: the carrier says that a report or lease request has reached
+	// nobody.
 	KindUnheard
 )
 

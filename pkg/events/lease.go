@@ -43,8 +43,8 @@ func (m *LeaseRequest) checkColumns() error {
 		checkCounts("a wish for permits", m.Want))
 }
 
-// AddKey appends a key, of which permits are given back by AddReturn. rule is its index in m.Keys.Rules;
-// the key speaks of the bucket that is age buckets older than that rule's newest.
+// AddKey appends a key, of which permits are given back by AddReturn. rule is its index in
+// m.Keys.Rules; the key speaks of the bucket that is age buckets older than that rule's newest.
 func (m *LeaseRequest) AddKey(rule uint32, key string, age int64, known, want uint64) {
 	m.Keys.AddKey(rule, key)
 	m.Age = append(m.Age, age)
@@ -52,8 +52,8 @@ func (m *LeaseRequest) AddKey(rule uint32, key string, age int64, known, want ui
 	m.Want = append(m.Want, want)
 }
 
-// AddReturn gives back permits of the key added last: returned in all, of the bucket that is age buckets
-// older than the rule's newest.
+// AddReturn gives back permits of the key added last: returned in all, of the bucket that is age
+// buckets older than the rule's newest.
 func (m *LeaseRequest) AddReturn(age int64, returned uint64) { m.Keys.AddCell(age, returned) }
 
 // DecodeGrant reads a grant. The result does not refer to data.

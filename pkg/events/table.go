@@ -19,8 +19,8 @@ func (t *Table) AddKey(rule uint32, key string) {
 	}
 }
 
-// SetLevel gives the key added last a settled level, as of the end of the bucket that is age buckets older
-// than the newest of the key's rule.
+// SetLevel gives the key added last a settled level, as of the end of the bucket that is age
+// buckets older than the newest of the key's rule.
 func (t *Table) SetLevel(age int64, parts uint64) {
 	for len(t.Level) < t.Keys() { // those before it have none
 		t.LevelAge, t.Level = append(t.LevelAge, 0), append(t.Level, 0)
@@ -110,7 +110,8 @@ func (r *Rule) check() error {
 	return nil
 }
 
-// settleKind makes the kind what parts of before there were kinds say it is, and returns false if that contradicts itself.
+// settleKind makes the kind what parts of before there were kinds say it is, and returns false if
+// that contradicts itself.
 func (r *Rule) settleKind() bool {
 	switch {
 	case r.Denied && (r.Refunded || r.Kind == RowKind_REFUNDED) || r.Refunded && r.Kind == RowKind_DENIED:
@@ -177,9 +178,9 @@ func Count(n int64) uint64 {
 	return uint64(min(n, math.MaxInt64))
 }
 
-// KeyHash returns the hash that decides to which shard a rule's key belongs, on every checker and in
-// every version: 64-bit FNV-1a over the rule's name, a zero byte and the key, then the finaliser of
-// SplitMix64, because FNV alone leaves the upper bits of short keys alike.
+// KeyHash returns the hash that decides to which shard a rule's key belongs, on every checker and
+// in every version: 64-bit FNV-1a over the rule's name, a zero byte and the key, then the finaliser
+// of SplitMix64, because FNV alone leaves the upper bits of short keys alike.
 func KeyHash(rule, key string) uint64 {
 	h := uint64(14695981039346656037)
 	for i := range len(rule) {

@@ -108,7 +108,8 @@ func testAlarms(t *testing.T, c Carrier) {
 	}
 }
 
-// testAddressed: requests with a worker's ID go there, whichever others there are, and nowhere if it is gone.
+// testAddressed: requests with a worker's ID go there, whichever others there are, and nowhere if
+// it is gone.
 func testAddressed(t *testing.T, c Carrier) {
 	workers := []*worker{newWorker(t, c), newWorker(t, c)}
 	alpha := newChecker(t, c, "alpha")
@@ -139,7 +140,8 @@ func testAddressed(t *testing.T, c Carrier) {
 	}
 }
 
-// testAttend: who does not attend to a shard gets none of its requests, nor hellos to answer if it attends to none.
+// testAttend: who does not attend to a shard gets none of its requests, nor hellos to answer if it
+// attends to none.
 func testAttend(t *testing.T, c Carrier) {
 	one, other := newWorker(t, c), newWorker(t, c)
 	alpha := newChecker(t, c, "alpha")

@@ -57,8 +57,8 @@ import (
 // format is the number of the layout above, on record beside the number of shards.
 const format = 1
 
-// outcomes are the ledger's, as its fields name them, in the order of [storage.RuleLedger]; the last
-// one is the script's own.
+// outcomes are the ledger's, as its fields name them, in the order of [storage.RuleLedger]; the
+// last one is the script's own.
 var outcomes = [...]string{"counted", "late", "refused", "refunded", "settled", "overflow"}
 
 //go:embed apply.lua

@@ -16,8 +16,8 @@ func Room(s window.Shape, held []Cell, limit, now int64) int64 {
 }
 
 // ByAge adds up counts by the age of their buckets, newest first, as package window takes them.
-// Hits ahead of an aggregator's clock are in the current bucket soon enough, so they count there. It
-// reuses the memory of dst.
+// Hits ahead of an aggregator's clock are in the current bucket soon enough, so they count there.
+// It reuses the memory of dst.
 func ByAge(dst []int64, s window.Shape, cells []Cell, now int64) []int64 {
 	live := s.Live()
 	dst = slices.Grow(dst[:0], live)[:live]
@@ -31,8 +31,8 @@ func ByAge(dst []int64, s window.Shape, cells []Cell, now int64) []int64 {
 	return dst
 }
 
-// LayOut is ByAge without the counts, in ascending order of buckets, that no window can hold together
-// with those of now.
+// LayOut is ByAge without the counts, in ascending order of buckets, that no window can hold
+// together with those of now.
 func LayOut(dst []int64, s window.Shape, held []Cell, now int64) []int64 {
 	last, n := s.Bucket(now)+int64(s.Live())-1, len(held)
 	for n > 0 && held[n-1].Bucket > last {
