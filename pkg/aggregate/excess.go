@@ -2,6 +2,7 @@ package aggregate
 
 import (
 	"math"
+	"slices"
 	"sync"
 	"time"
 
@@ -70,7 +71,7 @@ func excessOf(batch *storage.Batch, applied *storage.Applied, newest int64) (all
 			continue
 		}
 		totals := applied.Totals[i]
-		if !rule.Drains() && sumOf(totals) <= rule.Limit { // most keys
+		if !rule.Drains() && storage.Total(totals) <= rule.Limit { // most keys
 			continue
 		}
 		if back, ok := pairs.Of(key); ok {
@@ -81,14 +82,14 @@ func excessOf(batch *storage.Batch, applied *storage.Applied, newest int64) (all
 			level = applied.Levels[i]
 		}
 		at := max(newest, rule.Shape.End(rule.Shape.Bucket(batch.Now)-1))
-		if len(counts) < rule.Shape.Live() {
-			counts = make([]int64, rule.Shape.Live())
-		}
-		after := countAt(rule, counts, level, totals, nil, at)
+		counts = storage.ByAge(counts, rule.Shape, totals, at)
+		after := countAt(rule, counts, level, at)
 		if after <= float64(rule.Room()) {
 			continue
 		}
-		before := countAt(rule, counts, level, totals, key.Cells, at)
+		totals = refund.Net(nil, totals, key.Cells, nil)
+		counts = storage.ByAge(counts, rule.Shape, totals, at)
+		before := countAt(rule, counts, level, at)
 		all = addExcess(all, key.Rule, after, before, rule.Room())
 	}
 	return all
@@ -96,12 +97,7 @@ func excessOf(batch *storage.Batch, applied *storage.Applied, newest int64) (all
 
 // addExcess adds a key whose count has gone from before to after, beyond the limit.
 func addExcess(all []Excess, rule int, after, before float64, limit int64) []Excess {
-	at := -1
-	for i := range all {
-		if all[i].Rule == rule {
-			at = i
-		}
-	}
+	at := slices.IndexFunc(all, func(e Excess) bool { return e.Rule == rule })
 	if at < 0 {
 		at, all = len(all), append(all, Excess{Rule: rule})
 	}
@@ -111,21 +107,9 @@ func addExcess(all []Excess, rule int, after, before float64, limit int64) []Exc
 	return all
 }
 
-// countAt is a rule's own count at a time of a key's totals, less some cells of them. The count of
-// a rule that drains is a lower bound: checkers know when in a bucket of time their hits came, and
-// the totals do not. counts is memory to work with.
-func countAt(
-	r *storage.Rule, counts []int64, level window.Level, totals, less []storage.Cell, at int64,
-) float64 {
-	counts = counts[:r.Shape.Live()]
-	clear(counts)
-	current := r.Shape.Bucket(at)
-	for _, c := range totals {
-		if age := max(current-c.Bucket, 0); age < int64(len(counts)) {
-			hits := max(c.Count-storage.CountOf(less, c.Bucket), 0)
-			counts[age] = storage.Sum(counts[age], hits)
-		}
-	}
+// countAt is a rule's own count at a time. That of a rule that drains is a lower bound: checkers
+// know when in a bucket of time their hits came, and the totals do not.
+func countAt(r *storage.Rule, counts []int64, level window.Level, at int64) float64 {
 	switch {
 	case !r.Drains():
 		return r.Shape.Count(counts, at)
@@ -134,11 +118,4 @@ func countAt(
 		return max(r.Drain().Count(level, counts, at)-drains, 0)
 	}
 	return r.Drain().Count(level, counts, at)
-}
-
-func sumOf(cells []storage.Cell) (sum int64) {
-	for _, c := range cells {
-		sum = storage.Sum(sum, c.Count)
-	}
-	return sum
 }

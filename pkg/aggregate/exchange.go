@@ -105,7 +105,7 @@ func (w *Worker) refuse(
 	payload []byte, reply func([]byte) error, reason error, answer refusal,
 ) bool {
 	w.countRules(reason)
-	epoch, shard, sequence, ok := wire.Identify(payload)
+	epoch, shard, sequence, ok := events.PeekRequest(payload)
 	if ok {
 		_ = w.send(reply, answer(epoch, shard, sequence, reason))
 	}

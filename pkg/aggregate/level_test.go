@@ -1,7 +1,6 @@
 package aggregate_test
 
 import (
-	"fmt"
 	"testing"
 
 	"github.com/offpath-io/offpath/pkg/aggregate/memstore"
@@ -73,25 +72,6 @@ func TestLevelsOfOneReportOfManyRules(t *testing.T) {
 	got := d.exchange(now, m)
 	d.want("three rules", totals(got), "0:1 | 0:1 | 0:1")
 	d.want("levels", levels(got), "0:0 61:5400 0:0")
-}
-
-// A change of algorithm starts clean, though the arithmetic is the same. Permits are of windows
-// only.
-func TestAlgorithmsCountApart(t *testing.T) {
-	d := newFixture(t, memstore.New())
-	for i, algorithm := range []events.Algorithm{
-		events.Algorithm_SLIDING_LOG, events.Algorithm_TOKEN_BUCKET, events.Algorithm_LEAKY_BUCKET,
-		events.Algorithm_SLIDING_WINDOW,
-	} {
-		r := tokens(start)
-		r.Algorithm = algorithm
-		got := d.exchange(start, report(1, uint64(i)+1, r, own{"a", 0, uint64(i) + 1}))
-		d.want(algorithm.String(), totals(got), fmt.Sprintf("0:%d", i+1))
-		g := d.lease(start, leaseRequest(1, uint64(i)+1, r, wish{key: "a", want: 1}))
-		if granted := g.GetError() == ""; granted != (algorithm == events.Algorithm_SLIDING_WINDOW) {
-			t.Errorf("%v: granted %v", algorithm, g.GetGranted())
-		}
-	}
 }
 
 // Two workers, of which one learns of a new limit later, answer with the same final level: old hits

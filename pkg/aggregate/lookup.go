@@ -206,13 +206,11 @@ func stateOf(rule storage.Rule, now int64, m *events.Refresh) KeyState {
 	s := KeyState{Now: now, Limit: rule.Limit}
 	newest := rule.Shape.Bucket(now)
 	s.buckets, s.Denied = readCounts(m, newest)
-	counts := make([]int64, rule.Shape.Live())
+	var cells []storage.Cell
 	for bucket, c := range s.buckets {
-		// Hits ahead of this worker's clock are in the current bucket soon enough.
-		if age := max(newest-bucket, 0); age < int64(len(counts)) {
-			counts[age] = storage.Sum(counts[age], c.net())
-		}
+		cells = append(cells, storage.Cell{Bucket: bucket, Count: c.net()})
 	}
+	counts := storage.ByAge(nil, rule.Shape, cells, now)
 	if !rule.Shape.Drains() {
 		s.Count = rule.Shape.Count(counts, now)
 		s.Remaining = rule.Shape.Remaining(counts, rule.Limit, now)

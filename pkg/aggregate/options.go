@@ -1,6 +1,7 @@
 package aggregate
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -141,17 +142,17 @@ const (
 )
 
 func (o Options) withDefaults() (Options, error) {
-	orDefault(&o.BatchDelay, 2*time.Millisecond)
-	orDefault(&o.LeaseDelay, time.Millisecond)
-	orDefault(&o.BatchKeys, 2000)
-	orDefault(&o.Tolerance, 5*time.Second)
-	orDefault(&o.Timeout, 3*time.Second)
-	orDefault(&o.Forget, 15*time.Second)
-	orDefault(&o.MaxCheckers, 10_000)
-	orDefault(&o.MaxWindow, events.MaxWindow)
-	orDefault(&o.MaxRules, 100_000)
-	orDefault(&o.MaxChunks, 100_000)
-	orDefault(&o.Log, slog.New(slog.DiscardHandler))
+	o.BatchDelay = cmp.Or(o.BatchDelay, 2*time.Millisecond)
+	o.LeaseDelay = cmp.Or(o.LeaseDelay, time.Millisecond)
+	o.BatchKeys = cmp.Or(o.BatchKeys, 2000)
+	o.Tolerance = cmp.Or(o.Tolerance, 5*time.Second)
+	o.Timeout = cmp.Or(o.Timeout, 3*time.Second)
+	o.Forget = cmp.Or(o.Forget, 15*time.Second)
+	o.MaxCheckers = cmp.Or(o.MaxCheckers, 10_000)
+	o.MaxWindow = cmp.Or(o.MaxWindow, events.MaxWindow)
+	o.MaxRules = cmp.Or(o.MaxRules, 100_000)
+	o.MaxChunks = cmp.Or(o.MaxChunks, 100_000)
+	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
 	least := min(
 		int64(o.BatchDelay), int64(o.LeaseDelay), int64(o.BatchKeys), int64(o.AlarmEvery),
 		int64(o.Tolerance), int64(o.Timeout), int64(o.Forget), int64(o.MaxCheckers),
@@ -166,11 +167,4 @@ func (o Options) withDefaults() (Options, error) {
 		return o, errors.New("aggregate: a negative option")
 	}
 	return o, nil
-}
-
-func orDefault[T comparable](value *T, otherwise T) {
-	var zero T
-	if *value == zero {
-		*value = otherwise
-	}
 }

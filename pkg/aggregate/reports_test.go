@@ -165,7 +165,6 @@ func TestMalformedReportsAreRefused(t *testing.T) {
 	}{
 		{"another number of shards", func(m *events.Report) { m.Shards = 4; m.Shard = 2 }, "4 shards"},
 		{"no number of shards", func(m *events.Report) { m.Shards = 0 }, "0 shards"},
-		{"keys of no rule", func(m *events.Report) { m.Hits.KeyRule[0] = 9 }, "rule 9 of 1"},
 		{"columns that do not fit", func(m *events.Report) { m.Hits.Age = nil }, "cells"},
 		{"a window that cannot be", func(m *events.Report) { m.Hits.Rules[0].Buckets = 7 }, "7 buckets"},
 		{"a report too old", func(m *events.Report) { m.Made = start - int64(events.MaxReportAge) - 1e9 }, "20h0m1s old"},

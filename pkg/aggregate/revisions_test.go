@@ -61,17 +61,6 @@ func TestAlarmsGoByTheHighestRevision(t *testing.T) {
 	}
 }
 
-// What is said of a rule with another window says nothing of this one.
-func TestAnotherShapeIsAnotherRule(t *testing.T) {
-	d := newFixture(t, memstore.New())
-	r := ofRevision(1000, 2)
-	r.WindowMs = 2000
-	d.exchange(start, report(1, 1, r, own{"a", 0, 0}))
-	d.exchange(start+10*ms, report(2, 1, ofRevision(10, 1), own{"k", 0, 5}))
-	d.step(start + 20*ms)
-	d.wantAlarms("by its own limit", "per-second k 0:5")
-}
-
 // Permits are granted by the limit of the highest revision that was reported, by either kind of
 // request.
 func TestLeasesGoByTheHighestRevision(t *testing.T) {
@@ -108,9 +97,9 @@ func TestLeasesGoByTheHighestRevision(t *testing.T) {
 	}
 }
 
-// No report changes a rule from a trusted source, whatever its revision, and for however long: alarms
-// and permits use the trusted limit. All hits count nevertheless, also while rules change, and where
-// a checker has another rule of that name.
+// No report changes a rule from a trusted source, whatever its revision, and for however long:
+// alarms and permits use the trusted limit. All hits count nevertheless, also while rules change,
+// and where a checker has another rule of that name.
 func TestReportsDoNotChangeKnownRules(t *testing.T) {
 	const hostile = uint64(1) << 62
 	for _, test := range []struct {

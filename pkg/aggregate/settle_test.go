@@ -95,41 +95,6 @@ func TestSettlementsAreCountedOnce(t *testing.T) {
 	d.want("a day later", totals(d.exchange(later, asks(99, later, 1))), " | 0:1")
 }
 
-// What is given back of a bucket that drains is told beside its hits, and in time both are in the
-// level.
-func TestSettlementsOfLevels(t *testing.T) {
-	store := memstore.New()
-	d := newFixture(t, store)
-	for i, step := range []struct {
-		why              string
-		at               int64 // in seconds
-		hits             uint64
-		settle           int64 // hits of the first bucket
-		answer           string
-		levels           string // of the refunded ones there is none
-		counted, refunds int64
-	}{
-		{"an estimate", 0, 100, 0, " | 0:100", "0:0 61:0", 100, 0},
-		{"of which 30 come back", 2, 0, -30, "2:30 | 2:100", "0:0 61:0", 100, 30},
-		{"and 20", 60, 1, -20, "60:50 | 0:1 60:100", "0:0 61:0", 101, 50},
-		{"50 hits are a level when their bucket is gone", 61, 0, 0, " | 1:1", "0:0 61:3000", 101, 50},
-		{"then the rest goes to the ledger", 61, 0, -40, " | 1:1", "0:0 61:3000", 101, 90},
-		{"and they drain", 91, 0, 0, " | 31:1", "0:0 61:1200", 101, 90},
-	} {
-		now := start + step.at*second
-		m := asksOf(tokens, uint64(i)+1, now, step.hits)
-		if step.settle != 0 {
-			m.Settlements = append(m.Settlements, settlement(now, uint64(i)+1, charge(tokens(now), step.at, 100), step.settle))
-		}
-		for _, again := range []string{"", " (repeated)"} {
-			got := d.exchange(now, m)
-			d.want(step.why, totals(got), step.answer+again)
-			d.want(step.why, levels(got), step.levels)
-		}
-		wantLedger(t, step.why, store, "tokens", storage.RuleLedger{Counted: step.counted, Refunded: step.refunds})
-	}
-}
-
 // Who asks for what was refunded of a bucket, and not for its hits, is answered like any other.
 func TestRefundsAlone(t *testing.T) {
 	d := newFixture(t, memstore.New())
@@ -145,20 +110,15 @@ func TestRefundsAlone(t *testing.T) {
 func TestInvalidSettlementsAreLeftOut(t *testing.T) {
 	ok := func() *events.Settlement { return settle(start, 1, 10, -1) }
 	for why, change := range map[string]func(*events.Settlement){
-		"no epoch":           func(m *events.Settlement) { m.Epoch = 0 },
-		"no number":          func(m *events.Settlement) { m.Number = 0 },
-		"too large a number": func(m *events.Settlement) { m.Number = events.MaxState },
-		"no charge":          func(m *events.Settlement) { m.Charge = nil },
-		"no rule":            func(m *events.Settlement) { m.Charge.Rule = nil },
-		"no cost":            func(m *events.Settlement) { m.Charge.Cost = 0 },
-		"a long key":         func(m *events.Settlement) { m.Charge.Key = make([]byte, events.MaxKeyLength+1) },
-		"refunded hits":      func(m *events.Settlement) { m.Charge.Rule.Refunded = true },
-		"too much":           func(m *events.Settlement) { m.Hits = -11 },
-		"far too much":       func(m *events.Settlement) { m.Hits = events.MaxCount + 1 },
-		"too old":            func(m *events.Settlement) { m.Made = start - int64(events.MaxReceiptAge) - 10*ms },
-		"of the future":      func(m *events.Settlement) { m.Made = start + 2*int64(time.Hour) },
-		"a bad window":       func(m *events.Settlement) { m.Charge.Rule.Buckets = 7 },
-		"a bucket beyond":    func(m *events.Settlement) { m.Charge.Rule.Newest = 1<<42 + 1 },
+		"no epoch":        func(m *events.Settlement) { m.Epoch = 0 },
+		"no charge":       func(m *events.Settlement) { m.Charge = nil },
+		"refunded hits":   func(m *events.Settlement) { m.Charge.Rule.Refunded = true },
+		"too much":        func(m *events.Settlement) { m.Hits = -11 },
+		"far too much":    func(m *events.Settlement) { m.Hits = events.MaxCount + 1 },
+		"too old":         func(m *events.Settlement) { m.Made = start - int64(events.MaxReceiptAge) - 10*ms },
+		"of the future":   func(m *events.Settlement) { m.Made = start + 2*int64(time.Hour) },
+		"a bad window":    func(m *events.Settlement) { m.Charge.Rule.Buckets = 7 },
+		"a bucket beyond": func(m *events.Settlement) { m.Charge.Rule.Newest = 1<<42 + 1 },
 	} {
 		store := memstore.New()
 		d := newFixture(t, store)
@@ -284,8 +244,8 @@ func TestRefundsOfLevelsRaiseAlarms(t *testing.T) {
 	d.want("levels", levels(alarms[1].GetTotals()), "61:6000")
 }
 
-// A checker that was refused permits learns that some are free again, even if the hits that had spent
-// them are not reported yet.
+// A checker that was refused permits learns that some are free again, even if the hits that had
+// spent them are not reported yet.
 func TestFreedPermitsRaiseAlarms(t *testing.T) {
 	d := newFixture(t, memstore.New())
 	c := charge(perMinute(start), 0, 10)

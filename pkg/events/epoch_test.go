@@ -57,3 +57,18 @@ func FuzzPeekEpoch(f *testing.F) {
 		}
 	})
 }
+
+// The header of a request is read though its rest is damaged.
+func TestPeekRequest(t *testing.T) {
+	b, err := events.Append(nil, &events.Report{Epoch: 7, Shard: 3, Shards: 4, Sequence: 9})
+	if err != nil {
+		t.Fatal(err)
+	}
+	epoch, shard, sequence, ok := events.PeekRequest(append(b, 0xff))
+	if epoch != 7 || shard != 3 || sequence != 9 || !ok {
+		t.Errorf("%d, %d, %d, %v", epoch, shard, sequence, ok)
+	}
+	if _, _, _, ok := events.PeekRequest(helloOf(t, 7)); ok {
+		t.Error("a hello is no request")
+	}
+}

@@ -3,15 +3,17 @@
 // A checker sends a [Report] of its hits and gets a [Refresh] as the answer; an aggregator tells
 // everybody about keys near their limit by an [Alarm]; [Hello] and its answer [Welcome] carry the
 // heartbeat, the number of shards and the clock. A [LeaseRequest] asks for permits of keys under
-// strict enforcement, and a [Grant] is its answer. A [Token] goes through a client, and comes back with the true
-// cost of a hit, which a report carries as a [Settlement]. The messages are protobuf (events.proto is the
-// format's definition); this package adds what the format cannot say: bounds, and columns that fit
-// together. Whatever a Decode function returns without an error is safe to walk.
+// strict enforcement, and a [Grant] is its answer. A [Token] goes through a client, and comes back
+// with the true cost of a hit, which a report carries as a [Settlement]. The messages are protobuf
+// (events.proto is the format's definition); this package adds what the format cannot say: bounds,
+// and columns that fit together. Whatever a Decode function returns without an error is safe to
+// walk.
 //
 // Carriers (packages natsbus and membus) move these bytes and know nothing else of them.
 package events
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"time"
@@ -30,9 +32,9 @@ const (
 	MaxKeys = 1 << 16
 	// MaxCells is the largest number of cells (key and bucket) in one message.
 	MaxCells = 1 << 21
-	// MaxLeaseKeys is the largest number of keys in one lease request, MaxLeaseBuckets the largest number
-	// of buckets that their windows can touch together, and MaxReturns that of buckets of which permits
-	// are given back. A request is one call of the store, which others wait for.
+	// MaxLeaseKeys is the largest number of keys in one lease request, MaxLeaseBuckets the largest
+	// number of buckets that their windows can touch together, and MaxReturns that of buckets of
+	// which permits are given back. A request is one call of the store, which others wait for.
 	MaxLeaseKeys    = 1000
 	MaxLeaseBuckets = 1 << 14
 	MaxReturns      = 1 << 14
@@ -42,14 +44,16 @@ const (
 	MaxRuleName = 128
 	// MaxBuckets is the largest number of buckets in a window.
 	MaxBuckets = 1440
-	// MaxLevel is the largest settled level: MaxCount hits, in the smallest parts that a hit can have.
+	// MaxLevel is the largest settled level: MaxCount hits, in the smallest parts that a hit can
+	// have.
 	MaxLevel = MaxCount * MaxBuckets
 	// MaxWindow is the longest window.
 	MaxWindow = 366 * 24 * time.Hour
 	// MaxShards is the largest number of shards.
 	MaxShards = 1 << 14
-	// MaxReportAge is when a report that has not been answered is given up, and refused: aggregators
-	// remember for a day that they have counted it, so a later repeat might count twice.
+	// MaxReportAge is when a report that has not been answered is given up, and refused:
+	// aggregators remember for a day that they have counted it, so a later repeat might count
+	// twice.
 	MaxReportAge = 20 * time.Hour
 	// MaxState is the largest generation, version and sequence: exact as a float64, and far beyond
 	// what a generation, which is a time in microseconds, comes to.
@@ -59,7 +63,8 @@ const (
 	// maxBucketNumber keeps a bucket's start and end within an int64 of nanoseconds
 	// even for the shortest bucket, 1 ms.
 	maxBucketNumber = int64(1) << 43
-	// maxTime, in the year 2116, leaves room in an int64 of nanoseconds for windows and waits after it.
+	// maxTime, in the year 2116, leaves room in an int64 of nanoseconds for windows and waits after
+	// it.
 	maxTime = int64(1) << 62
 )
 
@@ -85,31 +90,22 @@ const (
 	KindWelcome
 	KindLease
 	KindGrant
-	// KindUnheard is no message: the carrier says that a report or lease request has reached nobody.
+	// KindUnheard is no message: the carrier says that a report or lease request has reached
+	// nobody.
 	KindUnheard
 )
 
+var kindNames = [...]string{
+	KindReport: "report", KindRefresh: "refresh", KindAlarm: "alarm", KindHello: "hello",
+	KindWelcome: "welcome", KindLease: "lease", KindGrant: "grant", KindUnheard: "unheard",
+}
+
 // String returns the kind's name, as used in subjects.
 func (k Kind) String() string {
-	switch k {
-	case KindReport:
-		return "report"
-	case KindRefresh:
-		return "refresh"
-	case KindAlarm:
-		return "alarm"
-	case KindHello:
-		return "hello"
-	case KindWelcome:
-		return "welcome"
-	case KindLease:
-		return "lease"
-	case KindGrant:
-		return "grant"
-	case KindUnheard:
-		return "unheard"
+	if k == 0 || int(k) >= len(kindNames) {
+		return fmt.Sprintf("kind(%d)", uint8(k))
 	}
-	return fmt.Sprintf("kind(%d)", uint8(k))
+	return kindNames[k]
 }
 
 // Message is any of the messages of this package.
@@ -127,18 +123,9 @@ func Append(dst []byte, m Message) ([]byte, error) {
 
 // DecodeReport reads a report. The result does not refer to data.
 func DecodeReport(data []byte) (*Report, error) {
-	m := new(Report)
-	if err := decode(data, m); err != nil {
+	m, err := decode(data, new(Report))
+	if err != nil {
 		return nil, err
-	}
-	if m.Epoch == 0 || m.Sequence == 0 {
-		return nil, malformed("report: epoch and sequence start at 1")
-	}
-	if err := checkState(m.Sequence); err != nil {
-		return nil, fmt.Errorf("report: %w", err)
-	}
-	if m.Shards > MaxShards || m.Shard >= max(m.Shards, 1) {
-		return nil, malformed("report: shard %d of %d", m.Shard, m.Shards)
 	}
 	if m.Hits == nil {
 		m.Hits = new(Table)
@@ -146,66 +133,50 @@ func DecodeReport(data []byte) (*Report, error) {
 	if len(m.Trace) > MaxTrace {
 		m.Trace = ""
 	}
-	if err := m.Hits.check(); err != nil {
-		return nil, fmt.Errorf("report: %w", err)
-	}
 	if len(m.Late) > len(m.Hits.Rules) {
 		return nil, malformed("report: %d late counts for %d rules", len(m.Late), len(m.Hits.Rules))
 	}
 	if len(m.Settlements) > MaxSettlements {
 		return nil, malformed("report: %d settlements", len(m.Settlements))
 	}
-	return m, checkCounts("report: late", m.Late)
+	return checked("report", m, checkRequest(m.Epoch, m.Sequence, m.Shard, m.Shards),
+		m.Hits.check(), checkCounts("late", m.Late))
 }
 
 // DecodeRefresh reads a refresh. The result does not refer to data.
 func DecodeRefresh(data []byte) (*Refresh, error) {
-	m := new(Refresh)
-	if err := decode(data, m); err != nil {
+	m, err := decode(data, new(Refresh))
+	if err != nil {
 		return nil, err
-	}
-	if err := checkState(m.Generation, m.Version, m.Sequence); err != nil {
-		return nil, fmt.Errorf("refresh: %w", err)
 	}
 	if len(m.KeyCells) > MaxKeys {
 		return nil, malformed("refresh: %d keys", len(m.KeyCells))
-	}
-	if err := checkCells(m.KeyCells, m.Age, m.Total); err != nil {
-		return nil, fmt.Errorf("refresh: %w", err)
 	}
 	for _, key := range m.Overflow {
 		if int64(key) >= int64(len(m.KeyCells)) {
 			return nil, malformed("refresh: key %d of %d", key, len(m.KeyCells))
 		}
 	}
-	if err := checkLevels(m.LevelAge, m.Level, len(m.KeyCells)); err != nil {
-		return nil, fmt.Errorf("refresh: %w", err)
-	}
-	return m, nil
+	return checked("refresh", m, checkState(m.Generation, m.Version, m.Sequence),
+		checkCells(m.KeyCells, m.Age, m.Total), checkLevels(m.LevelAge, m.Level, len(m.KeyCells)))
 }
 
 // DecodeAlarm reads an alarm. The result does not refer to data.
 func DecodeAlarm(data []byte) (*Alarm, error) {
-	m := new(Alarm)
-	if err := decode(data, m); err != nil {
+	m, err := decode(data, new(Alarm))
+	if err != nil {
 		return nil, err
-	}
-	if err := checkState(m.Generation, m.Version); err != nil {
-		return nil, fmt.Errorf("alarm: %w", err)
 	}
 	if m.Totals == nil { // as in all answers, which somebody may have had delivered as alarms
 		return nil, malformed("alarm: no totals")
 	}
-	if err := m.Totals.check(); err != nil {
-		return nil, fmt.Errorf("alarm: %w", err)
-	}
-	return m, nil
+	return checked("alarm", m, checkState(m.Generation, m.Version), m.Totals.check())
 }
 
 // DecodeHello reads a hello.
 func DecodeHello(data []byte) (*Hello, error) {
-	m := new(Hello)
-	if err := decode(data, m); err != nil {
+	m, err := decode(data, new(Hello))
+	if err != nil {
 		return nil, err
 	}
 	if m.Epoch == 0 {
@@ -216,8 +187,8 @@ func DecodeHello(data []byte) (*Hello, error) {
 
 // DecodeWelcome reads a welcome.
 func DecodeWelcome(data []byte) (*Welcome, error) {
-	m := new(Welcome)
-	if err := decode(data, m); err != nil {
+	m, err := decode(data, new(Welcome))
+	if err != nil {
 		return nil, err
 	}
 	if m.Shards == 0 || m.Shards > MaxShards {
@@ -232,11 +203,31 @@ func DecodeWelcome(data []byte) (*Welcome, error) {
 	return m, nil
 }
 
-func decode(data []byte, m proto.Message) error {
+func decode[M proto.Message](data []byte, m M) (M, error) {
 	if err := proto.Unmarshal(data, m); err != nil {
-		return fmt.Errorf("%w: %w", ErrMalformed, err)
+		return m, fmt.Errorf("%w: %w", ErrMalformed, err)
 	}
-	return nil
+	return m, nil
+}
+
+// checked returns a message, or the first of the errors that were found in it.
+func checked[M proto.Message](name string, m M, errs ...error) (M, error) {
+	if err := cmp.Or(errs...); err != nil {
+		var none M
+		return none, fmt.Errorf("%s: %w", name, err)
+	}
+	return m, nil
+}
+
+// checkRequest checks the header of a report or lease request.
+func checkRequest(epoch, sequence uint64, shard, shards uint32) error {
+	if epoch == 0 || sequence == 0 {
+		return malformed("epoch and sequence start at 1")
+	}
+	if shards > MaxShards || shard >= max(shards, 1) {
+		return malformed("shard %d of %d", shard, shards)
+	}
+	return checkState(sequence)
 }
 
 func checkState(numbers ...uint64) error {

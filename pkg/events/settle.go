@@ -2,6 +2,7 @@ package events
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/hmac"
 	"crypto/rand"
 	"crypto/sha256"
@@ -20,12 +21,13 @@ const (
 	MaxCharges = 256
 	// MaxReceipt is the longest receipt, in bytes.
 	MaxReceipt = 48 << 10
-	// MaxReceiptAge is when a receipt is too old to be settled: aggregators remember for a day which were.
+	// MaxReceiptAge is when a receipt is too old to be settled: aggregators remember for a day
+	// which were.
 	MaxReceiptAge = 20 * time.Hour
 )
 
-// receiptVersion comes first in a receipt. A receipt that older parts could not understand gets another one: those of version 1 had
-// no code, and anybody could make one.
+// receiptVersion comes first in a receipt. A receipt that older parts could not understand gets
+// another one: those of version 1 had no code, and anybody could make one.
 const receiptVersion = 2
 
 var receiptText = base64.RawURLEncoding.Strict() // each receipt has one spelling
@@ -38,8 +40,9 @@ const (
 	MaxReceiptKeys = 2
 )
 
-// ReceiptKeys are the secrets of a fleet by which its checkers know the receipts that one of them has made. The first signs, and all
-// are accepted, so that a new key can be given to one checker after the other.
+// ReceiptKeys are the secrets of a fleet by which its checkers know the receipts that one of them
+// has made. The first signs, and all are accepted, so that a new key can be given to one checker
+// after the other.
 type ReceiptKeys [][]byte
 
 // NewReceiptKeys returns a new key, which nobody else has.
@@ -49,7 +52,8 @@ func NewReceiptKeys() ReceiptKeys {
 	return ReceiptKeys{key}
 }
 
-// ParseReceiptKeys reads keys from a file's content, one in each line that is not empty. The errors do not quote it.
+// ParseReceiptKeys reads keys from a file's content, one in each line that is not empty. The errors
+// do not quote it.
 func ParseReceiptKeys(content []byte) (keys ReceiptKeys, err error) {
 	for line := range bytes.Lines(content) {
 		if key := bytes.Clone(bytes.TrimSpace(line)); len(key) > 0 {
@@ -76,8 +80,8 @@ func (k ReceiptKeys) Check() error {
 	return nil
 }
 
-// Encode returns a receipt's text, in letters, digits, - and _: by base64url, a byte for the version, the message, and the
-// HMAC-SHA-256 of both by the first key.
+// Encode returns a receipt's text, in letters, digits, - and _: by base64url, a byte for the
+// version, the message, and the HMAC-SHA-256 of both by the first key.
 func (k ReceiptKeys) Encode(m *Receipt) (string, error) {
 	data, err := Append([]byte{receiptVersion}, m)
 	if err != nil {
@@ -111,11 +115,14 @@ func (k ReceiptKeys) Decode(text string) (*Receipt, error) {
 	case !k.signed(data[:end], data[end:]):
 		return nil, malformed("receipt: it has been changed or cut off, or made with another key")
 	}
-	m := new(Receipt)
-	if err := decode(data[1:end], m); err != nil {
+	m, err := decode(data[1:end], new(Receipt))
+	if err == nil {
+		err = m.check()
+	}
+	if err != nil {
 		return nil, fmt.Errorf("receipt: %w", err)
 	}
-	return m, m.check()
+	return m, nil
 }
 
 func (k ReceiptKeys) signed(data, code []byte) bool {
@@ -129,26 +136,20 @@ func (k ReceiptKeys) signed(data, code []byte) bool {
 
 func (m *Receipt) check() error {
 	if len(m.Charges) > MaxCharges {
-		return malformed("receipt: %d charges", len(m.Charges))
+		return malformed("%d charges", len(m.Charges))
 	}
-	if err := checkSingleUse(m.Epoch, m.Number); err != nil {
-		return fmt.Errorf("receipt: %w", err)
-	}
+	err := checkSingleUse(m.Epoch, m.Number)
 	for _, c := range m.Charges {
-		if err := c.check(); err != nil {
-			return fmt.Errorf("receipt: %w", err)
-		}
+		err = cmp.Or(err, c.check())
 	}
-	return nil
+	return err
 }
 
-// Check holds a settlement against its bounds. [DecodeReport] does not, so that one that makes no sense does not take
-// a report's hits with it.
+// Check holds a settlement against its bounds. [DecodeReport] does not, so that one that makes no
+// sense does not take a report's hits with it.
 func (m *Settlement) Check() error {
-	if err := checkSingleUse(m.GetEpoch(), m.GetNumber()); err != nil {
-		return fmt.Errorf("settlement: %w", err)
-	}
-	if err := m.GetCharge().check(); err != nil {
+	err := cmp.Or(checkSingleUse(m.GetEpoch(), m.GetNumber()), m.GetCharge().check())
+	if err != nil {
 		return fmt.Errorf("settlement: %w", err)
 	}
 	if m.Hits > MaxCount || m.Hits < -int64(m.Charge.Cost) {

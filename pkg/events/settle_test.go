@@ -129,7 +129,8 @@ func FuzzDecodeReceipt(f *testing.F) {
 	})
 }
 
-// TestReceiptKeys: a receipt of the key before is good as long as that is there; of no other key any is.
+// TestReceiptKeys: a receipt of the key before is good as long as that is there; of no other key
+// any is.
 func TestReceiptKeys(t *testing.T) {
 	before, after := ReceiptKeys{someKeys[1]}, ReceiptKeys{someKeys[0]}
 	for _, row := range []struct {

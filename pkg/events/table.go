@@ -1,6 +1,7 @@
 package events
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"strings"
@@ -18,8 +19,8 @@ func (t *Table) AddKey(rule uint32, key string) {
 	}
 }
 
-// SetLevel gives the key added last a settled level, as of the end of the bucket that is age buckets older
-// than the newest of the key's rule.
+// SetLevel gives the key added last a settled level, as of the end of the bucket that is age
+// buckets older than the newest of the key's rule.
 func (t *Table) SetLevel(age int64, parts uint64) {
 	for len(t.Level) < t.Keys() { // those before it have none
 		t.LevelAge, t.Level = append(t.LevelAge, 0), append(t.Level, 0)
@@ -80,10 +81,7 @@ func (t *Table) check() error {
 	if text != uint64(len(t.KeyText)) {
 		return malformed("keys have %d bytes, their lengths say %d", len(t.KeyText), text)
 	}
-	if err := checkLevels(t.LevelAge, t.Level, t.Keys()); err != nil {
-		return err
-	}
-	return checkCells(t.KeyCells, t.Age, t.Value)
+	return cmp.Or(checkLevels(t.LevelAge, t.Level, t.Keys()), checkCells(t.KeyCells, t.Age, t.Value))
 }
 
 func (r *Rule) check() error {
@@ -112,7 +110,8 @@ func (r *Rule) check() error {
 	return nil
 }
 
-// settleKind makes the kind what parts of before there were kinds say it is, and returns false if that contradicts itself.
+// settleKind makes the kind what parts of before there were kinds say it is, and returns false if
+// that contradicts itself.
 func (r *Rule) settleKind() bool {
 	switch {
 	case r.Denied && (r.Refunded || r.Kind == RowKind_REFUNDED) || r.Refunded && r.Kind == RowKind_DENIED:
@@ -150,10 +149,7 @@ func checkCells(perKey []uint32, age []int64, value []uint64) error {
 	if cells > MaxCells || cells != uint64(len(age)) || len(age) != len(value) {
 		return malformed("%d cells, %d ages, %d values", cells, len(age), len(value))
 	}
-	if err := checkAges(age); err != nil {
-		return err
-	}
-	return checkCounts("cell", value)
+	return cmp.Or(checkAges(age), checkCounts("cell", value))
 }
 
 func checkAges(age []int64) error {
@@ -182,9 +178,9 @@ func Count(n int64) uint64 {
 	return uint64(min(n, math.MaxInt64))
 }
 
-// KeyHash returns the hash that decides to which shard a rule's key belongs, on every checker and in
-// every version: 64-bit FNV-1a over the rule's name, a zero byte and the key, then the finaliser of
-// SplitMix64, because FNV alone leaves the upper bits of short keys alike.
+// KeyHash returns the hash that decides to which shard a rule's key belongs, on every checker and
+// in every version: 64-bit FNV-1a over the rule's name, a zero byte and the key, then the finaliser
+// of SplitMix64, because FNV alone leaves the upper bits of short keys alike.
 func KeyHash(rule, key string) uint64 {
 	h := uint64(14695981039346656037)
 	for i := range len(rule) {

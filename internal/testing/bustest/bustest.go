@@ -55,9 +55,7 @@ func testRequests(t *testing.T, c Carrier, request, answer events.Kind, send fun
 	for i := range requests {
 		for _, k := range checkers {
 			payload := fmt.Appendf(nil, "%s %d", k.name, i)
-			if err := send(k.link, uint32(i%3), payload); err != nil {
-				t.Fatal(err)
-			}
+			noError(t, send(k.link, uint32(i%3), payload))
 			clear(payload) // the link keeps no hold of it
 		}
 	}
@@ -86,9 +84,7 @@ func testRequests(t *testing.T, c Carrier, request, answer events.Kind, send fun
 func testHellos(t *testing.T, c Carrier) {
 	workers := []*worker{newWorker(t, c), newWorker(t, c), newWorker(t, c)}
 	alpha, beta := newChecker(t, c, "alpha"), newChecker(t, c, "beta")
-	if err := alpha.link.Hello([]byte("hello")); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, alpha.link.Hello([]byte("hello")))
 	wait(t, "alpha was answered", func() bool { return alpha.times(events.KindWelcome, "re: hello") == 1 })
 	for i, w := range workers {
 		wait(t, fmt.Sprint("worker ", i, " has heard"), func() bool { return w.count(events.KindHello) > 0 })
@@ -102,9 +98,7 @@ func testAlarms(t *testing.T, c Carrier) {
 	w := newWorker(t, c)
 	checkers := []*checker{newChecker(t, c, "alpha"), newChecker(t, c, "beta"), newChecker(t, c, "gamma")}
 	for shard := range uint32(5) {
-		if err := w.bus.Alarm(shard, fmt.Appendf(nil, "alarm %d", shard)); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, w.bus.Alarm(shard, fmt.Appendf(nil, "alarm %d", shard)))
 	}
 	for _, k := range checkers {
 		for shard := range 5 {
@@ -114,16 +108,15 @@ func testAlarms(t *testing.T, c Carrier) {
 	}
 }
 
-// testAddressed: requests with a worker's ID go there, whichever others there are, and nowhere if it is gone.
+// testAddressed: requests with a worker's ID go there, whichever others there are, and nowhere if
+// it is gone.
 func testAddressed(t *testing.T, c Carrier) {
 	workers := []*worker{newWorker(t, c), newWorker(t, c)}
 	alpha := newChecker(t, c, "alpha")
 	send := func(to *worker, text string) {
 		t.Helper()
 		payload := []byte(text)
-		if err := errors.Join(alpha.link.Report(1, to.bus.ID(), payload), alpha.link.Lease(1, to.bus.ID(), payload)); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, errors.Join(alpha.link.Report(1, to.bus.ID(), payload), alpha.link.Lease(1, to.bus.ID(), payload)))
 	}
 	for i, w := range workers {
 		text := fmt.Sprint("for ", i)
@@ -147,7 +140,8 @@ func testAddressed(t *testing.T, c Carrier) {
 	}
 }
 
-// testAttend: who does not attend to a shard gets none of its requests, nor hellos to answer if it attends to none.
+// testAttend: who does not attend to a shard gets none of its requests, nor hellos to answer if it
+// attends to none.
 func testAttend(t *testing.T, c Carrier) {
 	one, other := newWorker(t, c), newWorker(t, c)
 	alpha := newChecker(t, c, "alpha")
@@ -158,9 +152,7 @@ func testAttend(t *testing.T, c Carrier) {
 		sent++
 		text := fmt.Sprint("report ", sent)
 		for range 20 {
-			if err := report(alpha.link, shard, []byte(text)); err != nil {
-				t.Fatal(err)
-			}
+			noError(t, report(alpha.link, shard, []byte(text)))
 		}
 		for deadline := time.Now().Add(time.Second); ours+others < 20 && time.Now().Before(deadline); {
 			time.Sleep(time.Millisecond)
@@ -178,9 +170,7 @@ func testAttend(t *testing.T, c Carrier) {
 		{"it leaves all", []bool{false, false, false}, []uint32{0, 1, 2}, nil},
 		{"it comes back", all, nil, []uint32{0, 1, 2}},
 	} {
-		if err := one.bus.Attend(step.attend); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, one.bus.Attend(step.attend))
 		for _, shard := range step.others {
 			wait(t, step.why, func() bool {
 				_, others := share(shard)
@@ -196,9 +186,7 @@ func testAttend(t *testing.T, c Carrier) {
 		wait(t, step.why+": hellos", func() bool {
 			sent++
 			hello := fmt.Sprint("hello ", sent)
-			if err := alpha.link.Hello([]byte(hello)); err != nil {
-				t.Fatal(err)
-			}
+			noError(t, alpha.link.Hello([]byte(hello)))
 			wait(t, "a hello is answered", func() bool { return alpha.times(events.KindWelcome, "re: "+hello) == 1 })
 			wait(t, "and heard", func() bool { return one.times(events.KindHello, hello) > 0 })
 			return len(step.ours) > 0 || one.times(events.KindHello, hello) == 1 // and not to answer
@@ -212,9 +200,7 @@ func testStop(t *testing.T, c Carrier) {
 	first.stop()
 	before := first.count(events.KindReport)
 	for i := range 50 {
-		if err := report(alpha.link, 0, fmt.Append(nil, i)); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, report(alpha.link, 0, fmt.Append(nil, i)))
 	}
 	wait(t, "the other worker took all", func() bool { return second.count(events.KindReport) == 50 })
 	if n := first.count(events.KindReport); n != before {
@@ -284,9 +270,7 @@ type worker struct {
 
 func newWorker(t *testing.T, c Carrier) *worker {
 	w := &worker{bus: c.Worker(t)}
-	if err := w.bus.Attend(all); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, w.bus.Attend(all))
 	w.stop = serve(t, func(ctx context.Context) error {
 		return w.bus.Serve(ctx, func(kind events.Kind, payload []byte, reply func([]byte) error) {
 			w.note(kind, payload)
@@ -336,4 +320,12 @@ func wait(t *testing.T, what string, holds func() bool) {
 		}
 	}
 	t.Fatalf("waited in vain: %s", what)
+}
+
+// noError ends the test if there is an error.
+func noError(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
 }

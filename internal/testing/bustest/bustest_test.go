@@ -33,28 +33,17 @@ type nats struct{ url string }
 
 func (n nats) connect(t *testing.T, name string) *natsgo.Conn {
 	t.Helper()
-	conn, err := natsbus.Connect(n.url, name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	conn := must(natsbus.Connect(n.url, name))(t)
 	t.Cleanup(conn.Close)
 	return conn
 }
 
 func (n nats) Checker(t *testing.T, name string) check.Link {
-	k, err := natsbus.NewChecker(n.connect(t, name), "test", name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return k
+	return must(natsbus.NewChecker(n.connect(t, name), "test", name))(t)
 }
 
 func (n nats) Worker(t *testing.T) aggregate.Bus {
-	w, err := natsbus.NewWorker(n.connect(t, "worker"), "test")
-	if err != nil {
-		t.Fatal(err)
-	}
-	return w
+	return must(natsbus.NewWorker(n.connect(t, "worker"), "test"))(t)
 }
 
 func TestNatsbusKeepsTheContract(t *testing.T) {
@@ -63,7 +52,7 @@ func TestNatsbusKeepsTheContract(t *testing.T) {
 }
 
 // TestAWorkerOfBefore subscribes to every shard's subject in the queue group. What is for another
-// worker goes to one of the two, so that no report is folded twice.
+// worker goes to one of the two, so that no report is counted twice.
 func TestAWorkerOfBefore(t *testing.T) {
 	n := nats{serverstest.NATS(t).URL()}
 	w, alpha := newWorker(t, n), newChecker(t, n, "alpha")
@@ -73,19 +62,13 @@ func TestAWorkerOfBefore(t *testing.T) {
 	if _, err := old.QueueSubscribe("test.report.v1.*.>", "aggregators", count); err != nil {
 		t.Fatal(err)
 	}
-	if err := old.Flush(); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, old.Flush())
 	for range 50 {
-		if err := alpha.link.Report(1, w.bus.ID(), []byte("report")); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, alpha.link.Report(1, w.bus.ID(), []byte("report")))
 	}
 	all := func() int { return int(before.Load()) + w.times(events.KindReport, "report") }
 	wait(t, "all arrive", func() bool { return all() >= 50 })
-	if err := errors.Join(old.Flush(), alpha.link.Hello([]byte("last"))); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, errors.Join(old.Flush(), alpha.link.Hello([]byte("last"))))
 	wait(t, "what came before is there", func() bool { return w.count(events.KindHello) > 0 })
 	if n := all(); n != 50 {
 		t.Errorf("50 reports were handed over %d times", n)
@@ -105,9 +88,7 @@ func TestEndsWaitForTheServer(t *testing.T) {
 	bus := n.Worker(t)
 	var got heard
 	t.Cleanup(serve(t, func(ctx context.Context) error { return link.Listen(ctx, got.note) }))
-	if err := server.Restart(); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, server.Restart())
 	wait(t, "an alarm arrives", func() bool {
 		_ = bus.Alarm(0, []byte("back")) // fails until the worker has connected again
 		return got.count(events.KindAlarm) > 0
@@ -155,4 +136,13 @@ func TestMembusEndsComeAndGo(t *testing.T) {
 	}
 	stopSending()
 	stop()
+}
+
+// must returns the result of a call, unless it has failed: then the test ends.
+func must[T any](v T, err error) func(testing.TB) T {
+	return func(t testing.TB) T {
+		t.Helper()
+		noError(t, err)
+		return v
+	}
 }

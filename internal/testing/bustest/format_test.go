@@ -10,8 +10,8 @@ import (
 	"github.com/offpath-io/offpath/pkg/events"
 )
 
-// TestOlderPartsHearNoNewerFormats: what has subscribed to the first version of reports and alarms gets none of a newer format, to
-// whichever aggregator; parts of this build get both.
+// TestOlderPartsHearNoNewerFormats: what has subscribed to the first version of reports and alarms
+// gets none of a newer format, to whichever aggregator; parts of this build get both.
 func TestOlderPartsHearNoNewerFormats(t *testing.T) {
 	n := nats{serverstest.NATS(t).URL()}
 	worker, checker := n.Worker(t), n.Checker(t, "c")

@@ -22,11 +22,7 @@ func TestNobodySpeaksForAnother(t *testing.T) {
 	n := nats{serverstest.NATS(t).URL()}
 	mine, yours := events.NewEpoch("mine"), events.NewEpoch("yours")
 	body := func(epoch uint64) []byte {
-		b, err := events.Append(nil, &events.Hello{Epoch: epoch, Sent: 1})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return b
+		return must(events.Append(nil, &events.Hello{Epoch: epoch, Sent: 1}))(t)
 	}
 	me, you := natsbus.Owned("mine", mine), natsbus.Owned("yours", yours)
 	mineSays, yoursSays := string(body(mine)), string(body(yours))
@@ -61,9 +57,7 @@ func TestNobodySpeaksForAnother(t *testing.T) {
 		t.Run(tt.why, func(t *testing.T) {
 			var got heard
 			worker, conn := n.Worker(t), n.connect(t, "publisher")
-			if err := worker.Attend(slices.Repeat([]bool{true}, 4)); err != nil {
-				t.Fatal(err)
-			}
+			noError(t, worker.Attend(slices.Repeat([]bool{true}, 4)))
 			stop := serve(t, func(ctx context.Context) error {
 				return worker.Serve(ctx, func(kind events.Kind, data []byte, _ func([]byte) error) { got.note(kind, data) })
 			})
@@ -91,7 +85,5 @@ func TestNobodySpeaksForAnother(t *testing.T) {
 func publish(t *testing.T, conn *natsgo.Conn, subject, reply, body string) {
 	t.Helper()
 	m := &natsgo.Msg{Subject: subject, Reply: reply, Data: []byte(body)}
-	if err := errors.Join(conn.PublishMsg(m), conn.Flush()); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, errors.Join(conn.PublishMsg(m), conn.Flush()))
 }

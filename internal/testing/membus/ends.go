@@ -27,7 +27,8 @@ func (b *Bus) Checker(name string) *Checker {
 	return c
 }
 
-// Report sends a report to the worker of this ID, or with 0 to any. It never blocks and keeps no hold of report.
+// Report sends a report to the worker of this ID, or with 0 to any. It never blocks and keeps no
+// hold of report.
 func (c *Checker) Report(shard uint32, aggregator uint64, report []byte) error {
 	c.bus.send(message{kind: events.KindReport, checker: c.name, shard: shard, worker: aggregator, payload: report})
 	return nil
@@ -98,7 +99,8 @@ func (w *Worker) Knows(format uint32) {
 	w.format = format
 }
 
-// attends says whether a message may come here, as far as its shard is concerned: any may, until Attend is called.
+// attends says whether a message may come here, as far as its shard is concerned: any may, until
+// Attend is called.
 func (w *Worker) attends(m *message) bool {
 	if w.format != 0 && m.kind == events.KindReport && events.PeekFormat(m.payload) > w.format {
 		return false

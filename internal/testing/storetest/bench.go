@@ -45,8 +45,26 @@ func (b *bench) rounds() int {
 // lose drops all data; no aggregator remembers any state.
 func (b *bench) lose() {
 	b.Helper()
+	b.loseUnnoticed()
+	b.seen = storage.State{}
+}
+
+// loseUnnoticed drops all data, of which aggregators remember the state.
+func (b *bench) loseUnnoticed() {
+	b.Helper()
 	b.Lose(b)
-	*b.model, b.seen = *newModel(), storage.State{}
+	*b.model = *newModel()
+}
+
+// leaseUnchecked carries a batch out, and takes in only the state.
+func (b *bench) leaseUnchecked(d *leaseDraft) storage.Leased {
+	b.Helper()
+	leased, err := b.Store.Lease(b.Context(), &d.LeaseBatch)
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.seen, b.model.state[0] = leased.State, leased.State
+	return leased
 }
 
 // near reports whether an expiry is to within a second what it should be. A store with a clock

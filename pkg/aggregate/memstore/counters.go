@@ -115,9 +115,7 @@ func (c *cells) expire(s window.Shape, now int64) {
 	for n < len(*c) && storage.ExpiryOf(s, (*c)[n].Bucket) <= now {
 		n++
 	}
-	if n > 0 {
-		*c = slices.Delete(*c, 0, n)
-	}
+	*c = slices.Delete(*c, 0, n)
 }
 
 // at returns a bucket's count, which is 0 if it is new. The pointer is good until the next call.

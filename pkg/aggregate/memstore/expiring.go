@@ -47,9 +47,5 @@ func (a *expiring[T]) clone(one func(*T) *T) expiring[T] {
 }
 
 func (g generation[T]) clone(one func(*T) *T) generation[T] {
-	c := generation[T]{byText: make(map[string]*T, len(g.byText)), until: g.until}
-	for text, v := range g.byText {
-		c.byText[text] = one(v)
-	}
-	return c
+	return generation[T]{byText: cloneAll(g.byText, one), until: g.until}
 }

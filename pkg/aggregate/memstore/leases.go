@@ -144,9 +144,7 @@ func (k *lease) expire(s window.Shape, now int64) {
 func (l *leases) clone() *leases { return &leases{l.expiring.clone((*lease).clone), l.shape} }
 
 func (k *lease) clone() *lease {
-	c := &lease{held: slices.Clone(k.held), byEpoch: make(map[uint64]*share, len(k.byEpoch))}
-	for epoch, s := range k.byEpoch {
-		c.byEpoch[epoch] = &share{slices.Clone(s.granted), slices.Clone(s.returned)}
-	}
-	return c
+	return &lease{slices.Clone(k.held), cloneAll(k.byEpoch, func(s *share) *share {
+		return &share{slices.Clone(s.granted), slices.Clone(s.returned)}
+	})}
 }

@@ -1,6 +1,10 @@
 package memstore
 
-import "github.com/offpath-io/offpath/pkg/aggregate/storage"
+import (
+	"slices"
+
+	"github.com/offpath-io/offpath/pkg/aggregate/storage"
+)
 
 // numbers names a chunk of the settlements of one checker.
 type numbers struct {
@@ -91,19 +95,10 @@ func (s *shard) spend(batch *storage.Batch) {
 		p := &batch.Permits[i]
 		rule := &batch.Rules[p.Rule]
 		k := s.leasesOf(rule, batch.Now).find(p.Text)
-		if k != nil && k.has(p.Bucket) {
+		known := func(c storage.Cell) bool { return c.Bucket == p.Bucket }
+		if k != nil && slices.ContainsFunc(k.held, known) {
 			held := k.held.at(p.Bucket)
 			*held = min(max(*held+p.Count, 0), mostHeld)
 		}
 	}
-}
-
-// has says whether there are, or were, permits of a bucket.
-func (k *lease) has(bucket int64) bool {
-	for _, c := range k.held {
-		if c.Bucket == bucket {
-			return true
-		}
-	}
-	return false
 }

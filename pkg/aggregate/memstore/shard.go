@@ -16,9 +16,14 @@ const markLife = int64(24 * time.Hour)
 // sweepEvery is how often marks and whole rules that have expired are looked for.
 const sweepEvery = int64(time.Minute)
 
-// shard is the data of one shard.
+// shard is one shard and its lock.
 type shard struct {
-	mu      sync.Mutex
+	mu sync.Mutex
+	data
+}
+
+// data is what a shard holds.
+type data struct {
 	state   storage.State
 	marks   map[uint64]mark // by epoch
 	spent   map[numbers]*spent
@@ -38,7 +43,7 @@ type mark struct {
 }
 
 func newShard() *shard {
-	return &shard{
+	return &shard{data: data{
 		marks:   make(map[uint64]mark),
 		spent:   make(map[numbers]*spent),
 		chunks:  make(map[uint32]chunks),
@@ -46,7 +51,7 @@ func newShard() *shard {
 		rules:   make(map[storage.RuleID]*counters),
 		leases:  make(map[storage.RuleID]*leases),
 		credits: make(map[storage.CreditID]credit),
-	}
+	}}
 }
 
 func (s *shard) apply(batch *storage.Batch) storage.Applied {
@@ -178,20 +183,20 @@ func (s *shard) sweep(now int64) {
 func (s *shard) clone() *shard {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	c := newShard()
-	c.state, c.swept, c.lost, c.loss = s.state, s.swept, s.lost, s.loss
-	maps.Copy(c.marks, s.marks)
-	for at, p := range s.spent {
-		c.spent[at] = new(*p)
+	c := s.data
+	c.marks, c.ledger = maps.Clone(s.marks), maps.Clone(s.ledger)
+	c.credits, c.chunks = maps.Clone(s.credits), maps.Clone(s.chunks)
+	c.spent = cloneAll(s.spent, func(p *spent) *spent { return new(*p) })
+	c.rules = cloneAll(s.rules, (*counters).clone)
+	c.leases = cloneAll(s.leases, (*leases).clone)
+	return &shard{data: c}
+}
+
+// cloneAll copies a map with its values.
+func cloneAll[K comparable, V any](from map[K]*V, one func(*V) *V) map[K]*V {
+	to := make(map[K]*V, len(from))
+	for key, v := range from {
+		to[key] = one(v)
 	}
-	maps.Copy(c.ledger, s.ledger)
-	maps.Copy(c.credits, s.credits)
-	maps.Copy(c.chunks, s.chunks)
-	for id, r := range s.rules {
-		c.rules[id] = r.clone()
-	}
-	for id, l := range s.leases {
-		c.leases[id] = l.clone()
-	}
-	return c
+	return to
 }

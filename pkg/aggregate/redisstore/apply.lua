@@ -1,4 +1,4 @@
--- Applies one fold to one shard. Package redisstore's comment shows the layout of the data.
+-- Applies one batch to one shard. Package redisstore's comment shows the layout of the data.
 --
 -- KEYS: meta, ledger, one mark per report, one text of bits per settlement, one number of texts per
 -- settlement, one text per credit, then whatever the loops below use, in that order.
@@ -7,27 +7,31 @@
 --   4 how long marks live, in ms   5 the marks' sequences      6 ledger: field, delta, ...
 --   7 rules of one bucket: fields, {expiry, column, ...}, watch, bound, ...
 --     A column is a bucket: false to read it for every field, true to leave it out, or a list with,
---     for each field, a delta, false or true; or 0 to leave it out where there is nothing. A watch is false, or {current bucket, oldest bucket that
---     is added to or false, expiry}, and has a key of its own.
+--     for each field, a delta, false or true; or 0 to leave it out where there is nothing. A watch
+--     is false, or {current bucket, oldest bucket that is added to or false, expiry}, and has a key
+--     of its own.
 --   8 single counts: field, delta or false, expiry, ...
---   9 rules of many buckets: what drains, first bucket to keep, buckets from which on a key is rid of those
---     before it, {{bucket, delta, expiry, ...}, ...}, bound, ...
---     A bound is {most new keys, expiry of their number, ledger's field or false}. The number of new keys has a key of its
---     own, before the rule's.
---     What drains is false, or {hits that drain per window, buckets in one, its length in ms, the longest in ms,
---     then for each limit of before until when in eighths of a bucket, and the limit, ...}, or true
---     for what was refunded of that: it is in the same hash, with an r before each bucket.
---  10 the settlements' bits       11 permits that settlements change: bucket, delta, ...; each has a key of its own
+--   9 rules of many buckets: what drains, first bucket to keep, buckets from which on a key is rid
+--     of those before it, {{bucket, delta, expiry, ...}, ...}, bound, ...
+--     A bound is {most new keys, expiry of their number, ledger's field or false}. The number of
+--     new keys has a key of its own, before the rule's.
+--     What drains is false, or {hits that drain per window, buckets in one, its length in ms, the
+--     longest in ms, then for each limit of before until when in eighths of a bucket, and the
+--     limit, ...}, or true for what was refunded of that: it is in the same hash, with an r before
+--     each bucket.
+--  10 the settlements' bits       11 permits that settlements change: bucket, delta, ...; each
+--    has a key of its own
 --  12 credits: to add, to take off, expiry, ...
 --  13 how many texts of bits one sender may have kept, 0 for any number
 -- Expiries are in ms of fleet time.
 --
--- Returns, by MessagePack, {0, indices of repeated reports and, beyond these, of settlements, and, beyond these, of overdrawn
--- credits, each with what is left of it, and, beyond these, of settlements that there is no room
--- for...}, or {generation, version, what its loss was, ...} and then
--- for a watch the late folds before and after this one, for each column a total per field, for each
--- single its total, for each key of many buckets its hash: bucket, total, ..., those that have expired included;
--- and for each rule, after its columns or keys, how many keys are new, and how many keys and hits were too many
+-- Returns, by MessagePack, {0, indices of repeated reports and, beyond these, of settlements, and,
+-- beyond these, of overdrawn credits, each with what is left of it, and, beyond these, of
+-- settlements that there is no room for...}, or {generation, version, what its loss was, ...} and
+-- then for a watch the late batches before and after this one, for each column a total per field,
+-- for each single its total, for each key of many buckets its hash: bucket, total, ..., those that
+-- have expired included; and for each rule, after its columns or keys, how many keys are new, and
+-- how many keys and hits were too many
 --
 -- Counts are texts, also those to add: a number would be exact up to 2^53 only.
 
@@ -80,7 +84,8 @@ local function text(n) return string.format('%.0f', n) end
 local time = call('TIME')
 local meta = call('HMGET', KEYS[1], 'generation', 'version', 'loss')
 local generation, version = tonumber(meta[1] or 0), tonumber(meta[2] or 0)
--- A loss: the generation that it began, the state that somebody remembered, and the one that was found.
+-- A loss: the generation that it began, the state that somebody remembered, and the one that was
+-- found.
 local loss = meta[3] and cmsgpack.unpack(meta[3]) or {}
 if generation == 0 or generation < a[1] or generation == a[1] and version < a[2] then
   loss = {math.max(time[1] * 1000000 + time[2], a[1] + 1), a[1], a[2], generation, version}
@@ -91,7 +96,7 @@ if generation == 0 or generation < a[1] or generation == a[1] and version < a[2]
   end
 end
 
-if #KEYS == 2 then -- it asks whether this node can write: these are no news
+if #KEYS == 2 then -- a probe whether this node can write: the same values again
   call('HSET', KEYS[1], 'generation', text(generation))
 end
 
@@ -151,8 +156,9 @@ local function get(key, field)
   return total
 end
 
--- watch counts the folds that add to a bucket after another fold has met a later one. As long as the
--- number stays, so do the totals of earlier buckets, and whoever has read them need not read them again.
+-- watch counts the batches that add to a bucket after another batch has met a later one. As long as
+-- the number stays, so do the totals of earlier buckets, and whoever has read them need not read
+-- them again.
 local function watch(key, current, oldest, expires)
   local have = try('HMGET', key, 'newest', 'late')
   local newest, before = tonumber(have[1] or current), tonumber(have[2] or 0)
@@ -174,13 +180,14 @@ end
 local function newKeys(bound)
   k = k + 1
   local made = try('HGET', KEYS[k], 'keys')
-  return {counter = KEYS[k], bound = bound, made = type(made) == 'string' and tonumber(made) or 0, fresh = 0, turned = 0, hits = 0}
+  return {counter = KEYS[k], bound = bound, made = type(made) == 'string' and tonumber(made) or 0, fresh = 0, overflow = 0, hits = 0}
 end
 
 local function isFull(new) return new.made + new.fresh >= new.bound[1] end
 
--- tellNew notes how many there are now. Hits that were too many go from the ledger's counted ones to its overflow.
-local function tellNew(new)
+-- pushNew puts how many there are now into the reply. Hits that were too many go from the ledger's
+-- counted ones to its overflow.
+local function pushNew(new)
   if new.fresh > 0 and type(try('HINCRBY', new.counter, 'keys', new.fresh)) == 'number' then
     try('PEXPIREAT', new.counter, text(new.bound[2] + shift))
   end
@@ -188,7 +195,7 @@ local function tellNew(new)
     try('HINCRBY', KEYS[2], new.bound[3] .. 'counted', text(-new.hits))
     try('HINCRBY', KEYS[2], new.bound[3] .. 'overflow', text(new.hits))
   end
-  r[n + 1], r[n + 2], r[n + 3] = new.made + new.fresh, new.turned, new.hits
+  r[n + 1], r[n + 2], r[n + 3] = new.made + new.fresh, new.overflow, new.hits
   n = n + 3
 end
 
@@ -225,7 +232,7 @@ for b = 1, #a[7], 4 do
             if not known[i] and total == number[delta] then new.fresh = new.fresh + 1 end
             known[i] = true
           else
-            new.turned, new.hits = new.turned + 1, new.hits + number[delta]
+            new.overflow, new.hits = new.overflow + 1, new.hits + number[delta]
           end
         end
         r[n + i] = total
@@ -233,7 +240,7 @@ for b = 1, #a[7], 4 do
     end
     n = n + count
   end
-  tellNew(new)
+  pushNew(new)
 end
 
 for i = 1, #a[8], 3 do
@@ -247,9 +254,10 @@ for i = 1, #a[8], 3 do
   r[n] = total
 end
 
--- settle makes one level of the counts before a bucket, as package window does: what drains in a bucket goes off
--- it, and then its count comes to it, without what was refunded of that. The level is in whole hits and parts, of which as many make a hit as there are
--- buckets in a window: so each number is a whole one, and exact.
+-- settle makes one level of the counts before a bucket, as package window does: what drains in a
+-- bucket goes off it, and then its count comes to it, without what was refunded of that. The level
+-- is in whole hits and parts, of which as many make a hit as there are buckets in a window: so each
+-- number is a whole one, and exact.
 local function settle(key, have, keep, drain)
   local counts, refunded, old, level = {}, {}, {}, {}
   for j = 1, #have, 2 do
@@ -307,7 +315,7 @@ for b = 1, #a[9], 5 do
     local key = KEYS[k]
     if #cells > 0 and try('PEXPIRETIME', key) == -2 then -- it is new
       if isFull(new) then
-        new.turned = new.turned + 1
+        new.overflow = new.overflow + 1
         for j = 1, #cells, 3 do new.hits = new.hits + number[cells[j + 1]] end
         cells = {}
       else
@@ -339,7 +347,7 @@ for b = 1, #a[9], 5 do
       end
     end
   end
-  tellNew(new)
+  pushNew(new)
 end
 
 for i = 1, #permits, 2 do

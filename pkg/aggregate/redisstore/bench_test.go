@@ -24,6 +24,7 @@ const (
 // crowd is a bus with a number of checkers behind it, each of which sends its reports one after the
 // other, as the answers come. No two of them hold the same key.
 type crowd struct {
+	nowhere
 	checkers [][][]byte // for each checker, for each report, what follows its header
 	sequence []uint64   // for each checker
 	epoch    uint64     // of the first
@@ -57,16 +58,8 @@ func newCrowd(tb testing.TB, checkers int, firstEpoch uint64, rule *events.Rule,
 
 func encode(tb testing.TB, m *events.Report) []byte {
 	tb.Helper()
-	data, err := events.Append(nil, m)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	return data
+	return must(events.Append(nil, m))(tb)
 }
-
-func (c *crowd) Alarm(uint32, []byte) error { return nil }
-func (c *crowd) Attend([]bool) error        { return nil }
-func (c *crowd) ID() uint64                 { return 0 }
 
 func (c *crowd) Serve(ctx context.Context, h func(events.Kind, []byte, func([]byte) error)) error {
 	for {
@@ -138,9 +131,7 @@ func BenchmarkPipeline(b *testing.B) {
 			b.ResetTimer()
 			for left := b.N; left > 0; {
 				b.StopTimer()
-				if err := admin.FlushAll(b.Context()).Err(); err != nil {
-					b.Fatal(err)
-				}
+				noError(b, admin.FlushAll(b.Context()).Err())
 				sendBefore(bm.before)
 				send(bm.warm)
 				n := left
@@ -164,10 +155,7 @@ func BenchmarkPipeline(b *testing.B) {
 // start starts a worker for the crowd, and returns what makes it work.
 func start(b *testing.B, c *crowd) (send func(reports int)) {
 	b.Helper()
-	w, err := aggregate.New(aggregate.Options{Store: open(b, Options{}), Bus: c})
-	if err != nil {
-		b.Fatal(err)
-	}
+	w := must(aggregate.New(aggregate.Options{Store: open(b, Options{}), Bus: c}))(b)
 	ctx, stop := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- w.Run(ctx) }()
@@ -189,20 +177,12 @@ type busyTime struct{ redis, own time.Duration }
 // add adds the time since each began, times sign.
 func (t *busyTime) add(b *testing.B, admin *redis.Client, sign time.Duration) {
 	b.Helper()
-	info, err := admin.InfoMap(b.Context(), "cpu").Result()
-	if err != nil {
-		b.Fatal(err)
-	}
+	info := must(admin.InfoMap(b.Context(), "cpu").Result())(b)
 	for _, field := range []string{"used_cpu_user", "used_cpu_sys"} {
-		d, err := time.ParseDuration(info["CPU"][field] + "s")
-		if err != nil {
-			b.Fatal(err)
-		}
+		d := must(time.ParseDuration(info["CPU"][field] + "s"))(b)
 		t.redis += sign * d
 	}
 	var usage syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &usage); err != nil {
-		b.Fatal(err)
-	}
+	noError(b, syscall.Getrusage(syscall.RUSAGE_SELF, &usage))
 	t.own += sign * time.Duration(usage.Utime.Nano()+usage.Stime.Nano())
 }

@@ -34,15 +34,10 @@ func TestCluster(t *testing.T) {
 		hanging := make(map[uint32]bool)
 		for shard := range uint32(shards) {
 			mustApply(t, s, oneHit(shard, 1))
-			node, err := admin.MasterForKey(t.Context(), fmt.Sprintf("{%d}", shard))
-			if err != nil {
-				t.Fatal(err)
-			}
+			node := must(admin.MasterForKey(t.Context(), fmt.Sprintf("{%d}", shard)))(t)
 			hanging[shard] = node.Options().Addr == cluster.Node(1).Addr()
 		}
-		if err := cluster.Node(1).Pause(); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, cluster.Node(1).Pause())
 		tried := 0
 		for shard := range uint32(shards) {
 			if !hanging[shard] {
@@ -61,9 +56,7 @@ func TestCluster(t *testing.T) {
 		if tried == 0 {
 			t.Error("the node has no shards")
 		}
-		if err := cluster.Node(1).Resume(); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, cluster.Node(1).Resume())
 		for shard := range uint32(shards) { // each again: those that hung may have been applied
 			applied := mustApply(t, s, oneHit(shard, 2))
 			if len(applied.Repeated) != 1 && applied.Totals[0][0].Count != 2 {

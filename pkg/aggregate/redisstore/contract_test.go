@@ -37,11 +37,7 @@ func contract(t *testing.T, admin redis.UniversalClient, o Options, only ...stri
 			Now:   time.Now().UnixNano(),
 			Clock: func() int64 { return time.Now().UnixNano() },
 			Ledger: func(t testing.TB) storage.Ledger {
-				l, err := store.Ledger(t.Context())
-				if err != nil {
-					t.Fatal(err)
-				}
-				return l
+				return must(store.Ledger(t.Context()))(t)
 			},
 			Lose:     s.lose,
 			Snapshot: s.snapshot,
@@ -109,9 +105,7 @@ func (s *masters) snapshot(t testing.TB) func() {
 	return func() {
 		s.lose(t)
 		for key, v := range all {
-			if err := s.Do(t.Context(), "RESTORE", key, max(v.expiry.Milliseconds(), 0), v.data, "ABSTTL").Err(); err != nil {
-				t.Fatal(err)
-			}
+			noError(t, s.Do(t.Context(), "RESTORE", key, max(v.expiry.Milliseconds(), 0), v.data, "ABSTTL").Err())
 		}
 	}
 }

@@ -85,33 +85,23 @@ func (c *call) sortKeys() {
 
 func (c *call) packLedger(b []byte) []byte {
 	n := 0
-	for _, t := range c.batch.Ledger {
-		n += used(t.Counted) + used(t.Late) + used(t.Refused) + used(t.Refunded) + used(t.Settled)
-	}
+	c.eachOutcome(func(_, _ string, _ int64) { n++ })
 	b = packList(b, 2*n)
-	for i, t := range c.batch.Ledger {
-		rule := c.batch.Rules[i].Name
-		b = packOutcome(b, rule, outcomeCounted, t.Counted)
-		b = packOutcome(b, rule, outcomeLate, t.Late)
-		b = packOutcome(b, rule, outcomeRefused, t.Refused)
-		b = packOutcome(b, rule, outcomeRefunded, t.Refunded)
-		b = packOutcome(b, rule, outcomeSettled, t.Settled)
-	}
+	c.eachOutcome(func(rule, outcome string, hits int64) {
+		b = packDigits(packText(b, rule+"\x00"+outcome), hits)
+	})
 	return b
 }
 
-func used(n int64) int {
-	if n > 0 {
-		return 1
+// eachOutcome calls do with what the batch adds to the ledger.
+func (c *call) eachOutcome(do func(rule, outcome string, hits int64)) {
+	for i, t := range c.batch.Ledger {
+		for j, hits := range [...]int64{t.Counted, t.Late, t.Refused, t.Refunded, t.Settled} {
+			if hits > 0 {
+				do(c.batch.Rules[i].Name, outcomes[j], hits)
+			}
+		}
 	}
-	return 0
-}
-
-func packOutcome(b []byte, rule, outcome string, n int64) []byte {
-	if n <= 0 {
-		return b
-	}
-	return packDigits(packText(b, rule+"\x00"+outcome), n)
 }
 
 // live is the range of a rule's buckets that are live at the batch's time.

@@ -25,9 +25,7 @@ func TestJoinTellsTheTime(t *testing.T) {
 
 func TestErrorsDoNotShowThePassword(t *testing.T) {
 	admin := empty(t)
-	if err := admin.Do(t.Context(), "ACL", "SETUSER", "joe", "on", ">right", "~*", "&*", "+@all").Err(); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, admin.Do(t.Context(), "ACL", "SETUSER", "joe", "on", ">right", "~*", "&*", "+@all").Err())
 	for url, want := range map[string]string{
 		"redis://:secret@127.0.0.1:1":         "127.0.0.1:1", // where nobody listens
 		"redis://joe:secret@" + server.Addr(): "WRONGPASS",
@@ -54,9 +52,7 @@ func TestRedisHangs(t *testing.T) {
 	// Where this process stands still, it may give up before it has sent anything: then the next
 	// try.
 	for n := int64(2); n <= 10 && !(repeated && granted); n++ {
-		if err := server.Pause(); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, server.Pause())
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		if _, err := s.Apply(ctx, oneHit(0, uint64(n))); err == nil { // ends with its context
 			t.Error("Apply: no error")
@@ -65,9 +61,7 @@ func TestRedisHangs(t *testing.T) {
 		if _, err := impatient.Lease(t.Context(), oneLease(now, n-1, 1)); err == nil { // ends by itself
 			t.Error("Lease: no error")
 		}
-		if err := server.Resume(); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, server.Resume())
 		repeated = len(mustApply(t, s, oneHit(0, uint64(n))).Repeated) > 0 || repeated
 		wantCounted(t, s, n)
 		got := mustLease(t, s, oneLease(now, n-1, 1)).Keys[0]
@@ -130,9 +124,7 @@ func TestRedisComesBackEmpty(t *testing.T) {
 	now := time.Now().UnixNano()
 	counts := mustApply(t, s, oneHit(2, 1)).State
 	permits := mustLease(t, s, oneLease(now, 0, 10))
-	if err := server.Restart(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, server.Restart(t.Context()))
 	if got := joinAgain(t, s, 3).Shards; got != 3 {
 		t.Fatalf("%d shards", got)
 	}
@@ -166,9 +158,7 @@ func TestScriptDoesNotStopHalfWay(t *testing.T) {
 	mustJoin(t, s, 1)
 	mustApply(t, s, hitAt(now, 0, 1, 1))
 
-	if err := s.client.Do(t.Context(), "ACL", "SETUSER", "limited", "on", ">pw", "~*", "&*", "+@all", "-pexpireat").Err(); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, s.client.Do(t.Context(), "ACL", "SETUSER", "limited", "on", ">pw", "~*", "&*", "+@all", "-pexpireat").Err())
 	limited := open(t, Options{URL: "redis://limited:pw@" + server.Addr(), Recall: -1})
 	mustJoin(t, limited, 1)
 	if applied, err := limited.Apply(t.Context(), hitAt(now, 0, 2, 0)); err == nil || errors.Is(err, storage.ErrBatch) {
@@ -183,9 +173,7 @@ func TestScriptDoesNotStopHalfWay(t *testing.T) {
 	if len(names) != 1 {
 		t.Fatal(names)
 	}
-	if err := s.client.Set(t.Context(), names[0], "nonsense", 0).Err(); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, s.client.Set(t.Context(), names[0], "nonsense", 0).Err())
 	applied := mustApply(t, s, hitAt(now, 0, 3, 0))
 	if len(applied.Repeated) > 0 || len(applied.Totals[0]) != 1 || applied.Totals[0][0].Count != 2 {
 		t.Errorf("%+v; want the current bucket's 2", applied)
@@ -204,9 +192,7 @@ func TestEvictionIsLookedForAtEachConnection(t *testing.T) {
 		admin.ConfigSet(context.Background(), "maxmemory-policy", "noeviction")
 		admin.ConfigSet(context.Background(), "maxmemory", "0")
 	})
-	if err := admin.ClientKillByFilter(t.Context(), "TYPE", "normal", "SKIPME", "yes").Err(); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, admin.ClientKillByFilter(t.Context(), "TYPE", "normal", "SKIPME", "yes").Err())
 	var err error
 	for end := time.Now().Add(time.Minute); time.Now().Before(end) && (err == nil || !strings.Contains(err.Error(), "noeviction")); {
 		_, err = s.Apply(t.Context(), oneHit(0, 2)) // the first one may fail for its connection has ended

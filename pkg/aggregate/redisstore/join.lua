@@ -1,5 +1,6 @@
 -- Looks up the number of shards, and records it if there is none and one is given.
--- KEYS: config. ARGV: number of shards or 0, format. Returns {shards or 0, format, seconds, microseconds}.
+-- KEYS: config. ARGV: number of shards or 0, format. Returns {shards or 0, format, seconds,
+-- microseconds}.
 local call = redis.call
 if ARGV[1] ~= '0' and call('HSETNX', KEYS[1], 'shards', ARGV[1]) == 1 then
   call('HSET', KEYS[1], 'format', ARGV[2])

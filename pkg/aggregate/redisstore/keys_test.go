@@ -13,8 +13,8 @@ import (
 	"github.com/offpath-io/offpath/pkg/window"
 )
 
-// foldOf is a batch of n keys for each shape, with one hit now and some before and after.
-func foldOf(now int64, sequence uint64, n int, shapes ...window.Shape) *storage.Batch {
+// batchOf is a batch of n keys for each shape, with one hit now and some before and after.
+func batchOf(now int64, sequence uint64, n int, shapes ...window.Shape) *storage.Batch {
 	f := &storage.Batch{Shard: 7, Now: now, Marks: []storage.Mark{{Epoch: 0xabc, Sequence: sequence}}}
 	for i, shape := range shapes {
 		f.Rules = append(f.Rules, storage.Rule{Name: fmt.Sprint("rule {x} ", i), Shape: shape})
@@ -33,8 +33,8 @@ func foldOf(now int64, sequence uint64, n int, shapes ...window.Shape) *storage.
 	return f
 }
 
-// leaseFoldOf is a lease batch of n keys for each shape, for each of which two checkers ask.
-func leaseFoldOf(now int64, n int, shapes ...window.Shape) *storage.LeaseBatch {
+// leaseBatchOf is a lease batch of n keys for each shape, for each of which two checkers ask.
+func leaseBatchOf(now int64, n int, shapes ...window.Shape) *storage.LeaseBatch {
 	f := &storage.LeaseBatch{Shard: 7, Now: now}
 	for i, shape := range shapes {
 		f.Rules = append(f.Rules, storage.Rule{Name: fmt.Sprint("rule {x} ", i), Shape: shape, Limit: 100})
@@ -57,7 +57,7 @@ func TestKeysAreDeclared(t *testing.T) {
 	mustJoin(t, s, 8)
 	now := time.Now().UnixNano()
 	t.Run("counts", func(t *testing.T) {
-		batch := foldOf(now, 1, 200, hourly, whole, minute, tokens, drop)
+		batch := batchOf(now, 1, 200, hourly, whole, minute, tokens, drop)
 		c := &call{recall: amnesia, newKeys: &s.newKeys, groups: s.groups.Load()}
 		c.build(namespace, batch)
 		mustApply(t, s, batch)
@@ -67,7 +67,7 @@ func TestKeysAreDeclared(t *testing.T) {
 	})
 	empty(t)
 	t.Run("leases", func(t *testing.T) {
-		batch := leaseFoldOf(now, 100, hourly, whole, minute)
+		batch := leaseBatchOf(now, 100, hourly, whole, minute)
 		c := leaseCall{newKeys: &s.newKeys}
 		c.build(namespace, batch)
 		mustLease(t, s, batch)
@@ -99,7 +99,7 @@ func wantDeclared(t *testing.T, admin *redis.Client, declared []string) int {
 // Groups stay packed, also with keys of every length.
 func TestGroupsStayPacked(t *testing.T) {
 	s, admin := newStore(t, 8)
-	mustApply(t, s, foldOf(time.Now().UnixNano(), 1, 500, hourly))
+	mustApply(t, s, batchOf(time.Now().UnixNano(), 1, 500, hourly))
 	groups := keysOf(t, admin, "offpath:{7}:1:*")
 	if len(groups) < 100 {
 		t.Fatalf("%d groups", len(groups))
@@ -118,7 +118,7 @@ func TestExpiredPermitsAreDropped(t *testing.T) {
 	shape := window.Shape{Length: time.Minute, Buckets: 2}
 	begin := time.Now().Add(-5 * time.Hour).UnixNano() // of which nothing expires by the server's clock
 	for i := range 200 {
-		batch := leaseFoldOf(begin+int64(i)*int64(shape.BucketSize()), 1, shape)
+		batch := leaseBatchOf(begin+int64(i)*int64(shape.BucketSize()), 1, shape)
 		leased := mustLease(t, s, batch)
 		if n := len(leased.Keys[0].Held); n > 7 {
 			t.Fatalf("%d buckets after %d, of which 3 are live and 4 more kept", n, i)
@@ -137,9 +137,9 @@ func TestExpiredPermitsAreDropped(t *testing.T) {
 // A key of many buckets sheds those that have expired; one that drains also what was refunded, even
 // if nothing else was counted.
 func TestExpiredBucketsAreDropped(t *testing.T) {
-	plain := func(now int64, sequence uint64) *storage.Batch { return foldOf(now, sequence, 1, minute) }
+	plain := func(now int64, sequence uint64) *storage.Batch { return batchOf(now, sequence, 1, minute) }
 	refunds := func(now int64, sequence uint64) *storage.Batch {
-		f := foldOf(now, sequence, 2, tokens)
+		f := batchOf(now, sequence, 2, tokens)
 		f.Rules[0].Limit, f.Rules[0].Burst = 1, 1
 		back := f.Rules[0]
 		back.Kind = storage.Refunded
@@ -187,7 +187,7 @@ func TestExpiryIsIndependentOfTheNodesClock(t *testing.T) {
 	for i, off := range []time.Duration{-100 * 24 * time.Hour, 100 * 24 * time.Hour} {
 		empty(t)
 		now := time.Now().Add(off).UnixNano()
-		mustApply(t, s, foldOf(now, uint64(i)+1, 5, hourly, minute))
+		mustApply(t, s, batchOf(now, uint64(i)+1, 5, hourly, minute))
 		for _, pattern := range []string{"offpath:{7}:1:*", "offpath:{7}:n:*", "offpath:{7}:r:*"} {
 			keys := keysOf(t, admin, pattern)
 			if len(keys) == 0 {

@@ -14,18 +14,15 @@ import (
 // the nodes should differ by much less than a bucket, or checkers get permits that are over for
 // them.
 func (s *Store) Lease(ctx context.Context, batch *storage.LeaseBatch) (storage.Leased, error) {
-	c, _ := s.leases.Get().(*leaseCall)
-	if c == nil {
-		c = new(leaseCall)
-	}
+	c := s.leases.Get().(*leaseCall)
 	defer s.leases.Put(c)
 	c.newKeys = &s.newKeys
 	c.build(s.namespace, batch)
 	reply, err := s.eval(ctx, &c.frame, leaseScript, leaseSource)
-	if err != nil {
-		return storage.Leased{}, fmt.Errorf("lease: %w", asBatchError(err))
+	var leased storage.Leased
+	if err == nil {
+		leased, err = c.readLeased(reply, batch)
 	}
-	leased, err := c.readLeased(reply, batch)
 	if err != nil {
 		return storage.Leased{}, fmt.Errorf("lease: %w", asBatchError(err))
 	}

@@ -1,20 +1,24 @@
--- Carries out one lease fold of one shard. Package redisstore's comment shows the layout of the data.
+-- Carries out one lease batch of one shard. Package redisstore's comment shows the layout of the
+-- data.
 --
--- KEYS: meta, for each rule the number of its new keys, then for each key its held permits and, for each ask, that checker's share.
+-- KEYS: meta, for each rule the number of its new keys, then for each key its held permits and, for
+-- each request, that checker's share.
 -- ARGV[1], by MessagePack, is a list:
 --   1 the latest generation seen   2 the latest version seen   3 the fleet's time in ms
---   4 rules: window in ms, buckets, fixed, limit, most new keys, expiry of their number in ms of fleet time, ...
+--   4 rules: window in ms, buckets, fixed, limit, most new keys, expiry of their number in ms of
+--     fleet time, ...
 --   5 keys: rule, {bucket, known, want, {bucket, returned in all, ...}, ...}, ...
 --
 -- Returns, by MessagePack, {generation, version, time in ms, time of the last loss in ms,
 -- what its loss was as in apply.lua, ...} and then for
--- each key: its current bucket, how many permits were granted, how many taken back, 1 if it is new and one too many,
--- {bucket, held, ...}, and for each ask what its checker has been granted in the current bucket in all,
--- and in the bucket that it speaks of; and for each rule, how many keys are new, and how many were too many,
--- of which nothing is granted.
+-- each key: its current bucket, how many permits were granted, how many taken back, 1 if it is new
+-- and one too many, {bucket, held, ...}, and for each request what its checker has been granted in
+-- the current bucket in all, and in the bucket that it names; and for each rule, how many keys are
+-- new, and how many were too many, of which nothing is granted.
 --
 -- Held permits are {bucket, held, ...} and a share is {bucket, granted, returned, ...}, packed. All
--- counts are at most 1e15, and so exact; times are in ms, and rounding them down melts less.
+-- counts are at most 1e15, and so exact; times are in ms, and rounding them down lets less leave
+-- the window.
 
 local call, floor, ceil, min, max = redis.call, math.floor, math.ceil, math.min, math.max
 local encode, decode = cmsgpack.pack, cmsgpack.unpack
@@ -51,7 +55,7 @@ local rules = {}
 for i = 1, #a[4], 6 do
   local r = {length = a[4][i], buckets = a[4][i + 1], fixed = a[4][i + 2], limit = a[4][i + 3]}
   r.most, r.expires, r.counter = a[4][i + 4], a[4][i + 5], #rules + 2
-  r.made, r.fresh, r.turned = tonumber(values[r.counter] or 0), 0, 0
+  r.made, r.fresh, r.overflow = tonumber(values[r.counter] or 0), 0, 0
   r.size = r.length / r.buckets
   r.live = r.fixed and 1 or r.buckets + 1
   r.current = floor(now / r.size)
@@ -62,8 +66,8 @@ for i = 1, #a[4], 6 do
   rules[#rules + 1] = r
 end
 
--- share is how much of n, which is at most 1e15, still lies in the window: n * left / size, rounded up.
--- Each product is below 2^53, and so exact: left and size are below 2^35.
+-- share is how much of n, which is at most 1e15, still lies in the window: n * left / size, rounded
+-- up. Each product is below 2^53, and so exact: left and size are below 2^35.
 local function share(n, left, size)
   local whole, rest = floor(n / size), n % size
   local high, low = floor(left / 131072), left % 131072
@@ -71,7 +75,7 @@ local function share(n, left, size)
   return whole * left + floor(middle / size) * 131072 + ceil((middle % size * 131072 + rest * low) / size)
 end
 
--- room is how many permits may be granted: see aggregate.Room.
+-- room is how many permits may be granted: see storage.Room.
 local function room(r, held)
   local rest, oldest = r.limit, 0
   for i = 1, #held, 2 do
@@ -84,8 +88,8 @@ local function room(r, held)
   return max(rest, 0)
 end
 
--- divide is aggregate.Divide. From 2^53 on products are rounded; then the shares may be others, but are
--- never more than there is room, or than is wanted.
+-- divide is storage.Divide. From 2^53 on products are rounded; then the shares may be others, but
+-- are never more than there is room, or than is wanted.
 local function divide(rest, wants)
   local all, n = 0, #wants
   for i = 1, n do all = all + wants[i] end
@@ -138,7 +142,7 @@ local function entry(list, bucket, width)
   return i
 end
 
--- takeBack takes in what an ask returns, and says how many permits that frees.
+-- takeBack takes in what a request returns, and returns how many permits that frees.
 local function takeBack(r, mine, held, returns)
   local freed = 0
   for j = 1, #returns, 2 do
@@ -163,37 +167,37 @@ end
 if loss[1] ~= generation then loss = {} end -- an older build began it
 local reply, n, k = {generation, version, now, lost, loss[2] or 0, loss[3] or 0, loss[4] or 0, loss[5] or 0}, 8, 1 + #rules
 
-local function say(value)
+local function push(value)
   n = n + 1
   reply[n] = value
 end
 
--- Writes wait until all is reckoned, so that whatever can fail fails before the first or with it.
+-- Writes wait until all is computed, so that whatever can fail fails before the first or with it.
 local writes = {}
 
--- write keeps a list, and makes it expire with its newest bucket, one window after that has left every
--- window. This node's clock may differ from the time by which permits are granted.
+-- write keeps a list, and makes it expire with its newest bucket, one window after that has left
+-- every window. This node's clock may differ from the time by which permits are granted.
 local function write(key, list, width, r)
   local expires = (list[#list - width + 1] + r.live) * r.size + r.length + clock - now
   writes[#writes + 1] = {key, encode(list), text(expires)}
 end
 
 for i = 1, #a[5], 2 do
-  local r, asks = rules[a[5][i] + 1], a[5][i + 1]
+  local r, requests = rules[a[5][i] + 1], a[5][i + 1]
   k = k + 1
   local heldKey, held = k, read(values[k], 2, r.keep)
-  local mine, wants, freed, count, new, back = {}, {}, {}, #asks / 4, 0, 0
+  local mine, wants, freed, count, new, back = {}, {}, {}, #requests / 4, 0, 0
   for j = 1, count do
     mine[j] = read(values[heldKey + j], 3, r.keep)
-    freed[j] = takeBack(r, mine[j], held, asks[4 * j])
+    freed[j] = takeBack(r, mine[j], held, requests[4 * j])
     back = back + freed[j]
   end
   local full = not values[heldKey] and r.made + r.fresh >= r.most
   for j = 1, count do
     local have, known = granted(mine[j], r.current), 0
-    if asks[4 * j - 3] == r.current then known = asks[4 * j - 2] end
+    if requests[4 * j - 3] == r.current then known = requests[4 * j - 2] end
     wants[j] = 0
-    if not r.quiet and not full and have == known then wants[j] = min(asks[4 * j - 1], r.limit, MOST - have) end
+    if not r.quiet and not full and have == known then wants[j] = min(requests[4 * j - 1], r.limit, MOST - have) end
   end
   local shares = divide(room(r, held), wants)
   for j = 1, count do
@@ -208,18 +212,18 @@ for i = 1, #a[5], 2 do
   end
   if new > 0 or back > 0 then write(KEYS[heldKey], held, 2, r) end
   if full then
-    r.turned = r.turned + 1
+    r.overflow = r.overflow + 1
   elseif new > 0 and not values[heldKey] then
     r.fresh = r.fresh + 1
   end
-  say(r.current)
-  say(new)
-  say(back)
-  say(full and 1 or 0)
-  say(held)
+  push(r.current)
+  push(new)
+  push(back)
+  push(full and 1 or 0)
+  push(held)
   for j = 1, count do
-    say(granted(mine[j], r.current))
-    say(granted(mine[j], asks[4 * j - 3]))
+    push(granted(mine[j], r.current))
+    push(granted(mine[j], requests[4 * j - 3]))
   end
   k = k + count
 end
@@ -227,8 +231,8 @@ end
 for i = 1, #rules do
   local r = rules[i]
   if r.fresh > 0 then writes[#writes + 1] = {KEYS[r.counter], text(r.made + r.fresh), text(r.expires + clock - a[3])} end
-  say(r.made + r.fresh)
-  say(r.turned)
+  push(r.made + r.fresh)
+  push(r.overflow)
 end
 
 if #writes > 0 then reply[2] = call('HINCRBY', KEYS[1], 'version', 1) end

@@ -94,7 +94,9 @@ func (c *call) mostFields(rule int) int64 {
 func (c *call) packCells(b []byte, rule int, cells []storage.Cell) []byte {
 	n := 0
 	for _, cell := range cells {
-		n += used(cell.Count)
+		if cell.Count > 0 {
+			n++
+		}
 	}
 	b = packList(b, 3*n)
 	for _, cell := range cells {

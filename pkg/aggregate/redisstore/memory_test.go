@@ -70,10 +70,7 @@ func TestMemoryOfMadeUpSettlements(t *testing.T) {
 
 func usedMemory(t *testing.T, admin *redis.Client) int64 {
 	t.Helper()
-	info, err := admin.InfoMap(context.Background(), "memory").Result()
-	if err != nil {
-		t.Fatal(err)
-	}
+	info := must(admin.InfoMap(context.Background(), "memory").Result())(t)
 	n, err := strconv.ParseInt(info["Memory"]["used_memory"], 10, 64)
 	if err != nil {
 		t.Fatal(err)

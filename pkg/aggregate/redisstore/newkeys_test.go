@@ -3,10 +3,11 @@ package redisstore
 import (
 	"context"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
-	"github.com/offpath-io/offpath/pkg/aggregate"
+	"github.com/offpath-io/offpath/pkg/aggregate/internal/wire"
 	"github.com/offpath-io/offpath/pkg/aggregate/storage"
 	"github.com/offpath-io/offpath/pkg/events"
 	"github.com/offpath-io/offpath/pkg/window"
@@ -30,7 +31,9 @@ func wantTotals(t *testing.T, why string, applied storage.Applied, want, overflo
 	t.Helper()
 	counted, keys := 0, int64(0)
 	for _, totals := range applied.Totals {
-		counted += used(int64(len(totals)))
+		if len(totals) > 0 {
+			counted++
+		}
 	}
 	for _, o := range applied.Overflow {
 		keys += o.Keys
@@ -118,48 +121,25 @@ func TestNewKeysWithPermitsAreBounded(t *testing.T) {
 	want("another rule's", "other", 0, 100, 100, 0)
 }
 
-// mute is a bus that nobody speaks on.
-type mute struct{}
-
-func (mute) ID() uint64                                                                 { return 1 }
-func (mute) Attend([]bool) error                                                        { return nil }
-func (mute) Alarm(uint32, []byte) error                                                 { return nil }
-func (mute) Serve(context.Context, func(events.Kind, []byte, func([]byte) error)) error { return nil }
-
 // A checker is told which of its keys are in no count, each time that it reports them, and of no
 // others.
 func TestCheckersAreToldOfOverflow(t *testing.T) {
 	for name, shape := range map[string]window.Shape{"one": hourly, "fixed": whole, "many": minute, "tokens": tokens} {
 		empty(t)
 		now, sequence := time.Now().Truncate(time.Hour).UnixNano(), uint64(0)
-		w, err := aggregate.New(aggregate.Options{Store: open(t, Options{NewKeys: 3}), Bus: mute{}, Shards: 1})
-		if err != nil {
-			t.Fatal(err)
-		}
-		w.Step(t.Context(), now)
+		worker := newAnswering(t, open(t, Options{NewKeys: 3}))
 		ask := func(want string, sequence uint64, keys ...string) {
 			t.Helper()
-			rule := &events.Rule{Name: "r", WindowMs: uint64(shape.Length.Milliseconds()), Buckets: uint32(shape.Buckets), Limit: 9, Newest: shape.Bucket(now)}
-			switch {
-			case shape.Fixed:
-				rule.Algorithm = events.Algorithm_FIXED_WINDOW
-			case shape.Drains():
-				rule.Algorithm, rule.Burst = events.Algorithm_TOKEN_BUCKET, 9
-			}
+			rule := wire.Rule(&storage.Rule{Name: "r", Shape: shape, Limit: 9, Burst: 9}, shape.Bucket(now))
 			m := &events.Report{Epoch: 5, Shards: 1, Sequence: sequence, Hits: &events.Table{Rules: []*events.Rule{rule}}}
 			for _, key := range keys {
 				if m.Hits.AddKey(0, key); key != "only asks" {
 					m.Hits.AddCell(0, 1)
 				}
 			}
-			data, err := events.Append(nil, m)
-			if err != nil {
-				t.Fatal(err)
-			}
-			var answer *events.Refresh
-			w.Receive(now, events.KindReport, data, func(data []byte) (err error) { answer, err = events.DecodeRefresh(data); return err })
-			if w.Step(t.Context(), now+int64(time.Second)); fmt.Sprint(answer.GetOverflow()) != want || answer.GetError() != "" {
-				t.Errorf("%s, report %d: %v, want %s", name, sequence, answer, want)
+			worker.send(now, m)
+			if got := worker.step(now)[0]; !strings.HasSuffix(got, "overflow "+want) {
+				t.Errorf("%s, report %d: %s, want %s", name, sequence, got, want)
 			}
 		}
 		for _, report := range []struct {

@@ -1,6 +1,7 @@
 package redisstore
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -10,6 +11,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -58,9 +60,7 @@ var namespacePattern = regexp.MustCompile(`^[A-Za-z0-9_.-]{1,64}$`)
 // Open returns a store. It connects when it is first used; the error is for invalid options, and
 // never shows a password.
 func Open(o Options) (*Store, error) {
-	if o.Namespace == "" {
-		o.Namespace = "offpath"
-	}
+	o.Namespace = cmp.Or(o.Namespace, "offpath")
 	if !namespacePattern.MatchString(o.Namespace) {
 		return nil, fmt.Errorf("open store: namespace %q: want 1 to 64 letters, digits, '.', '-' or '_'", o.Namespace)
 	}
@@ -68,18 +68,15 @@ func Open(o Options) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open store: %w", err)
 	}
-	if o.Recall == 0 {
-		o.Recall = 1 << 21
-	}
 	if o.NewKeys < 0 {
 		return nil, fmt.Errorf("open store: %d new keys", o.NewKeys)
 	}
-	if o.NewKeys == 0 {
-		o.NewKeys = 1_000_000
-	}
 	return &Store{
-		client: redis.NewUniversalClient(where), namespace: o.Namespace, recall: newRecall(o.Recall),
-		newKeys: newKeys{each: int64(o.NewKeys), spare: 1},
+		client: redis.NewUniversalClient(where), namespace: o.Namespace,
+		recall:  newRecall(cmp.Or(o.Recall, 1<<21)),
+		newKeys: newKeys{each: int64(cmp.Or(o.NewKeys, 1_000_000)), spare: 1},
+		calls:   sync.Pool{New: func() any { return new(call) }},
+		leases:  sync.Pool{New: func() any { return new(leaseCall) }},
 	}, nil
 }
 
@@ -181,10 +178,7 @@ func addNode(c *redis.UniversalOptions, u *url.URL, config *tls.Config) error {
 	if u.Scheme != "redis" && u.Scheme != "rediss" {
 		return errScheme
 	}
-	port := u.Port()
-	if port == "" {
-		port = "6379"
-	}
+	port := cmp.Or(u.Port(), "6379")
 	if n, err := strconv.Atoi(port); err != nil || n < 1 || n > 65535 {
 		return errURL
 	}
@@ -213,17 +207,17 @@ func addNode(c *redis.UniversalOptions, u *url.URL, config *tls.Config) error {
 
 // setQuery reads the part of a URL after the question mark.
 func setQuery(c *redis.UniversalOptions, query url.Values) error {
+	fields := map[string]*string{
+		"master_name":       &c.MasterName,
+		"sentinel_username": &c.SentinelUsername,
+		"sentinel_password": &c.SentinelPassword,
+	}
 	for name, values := range query {
-		switch name {
-		case "master_name":
-			c.MasterName = values[0]
-		case "sentinel_username":
-			c.SentinelUsername = values[0]
-		case "sentinel_password":
-			c.SentinelPassword = values[0]
-		default:
+		field, known := fields[name]
+		if !known {
 			return errQuery
 		}
+		*field = values[0]
 	}
 	return nil
 }

@@ -136,10 +136,7 @@ func TestWritesSayWhyTheServerHasGone(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			address := refuse(t, authority)
 			test.options.URL = "rediss://" + address
-			o, err := parse(test.options)
-			if err != nil {
-				t.Fatal(err)
-			}
+			o := must(parse(test.options))(t)
 			conn, err := o.Dialer(t.Context(), "tcp", address)
 			if err != nil {
 				t.Fatal(err)
@@ -159,10 +156,7 @@ func TestWritesSayWhyTheServerHasGone(t *testing.T) {
 // the connection.
 func refuse(t *testing.T, authority *tlsfilestest.Authority) (address string) {
 	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	listener := must(net.Listen("tcp", "127.0.0.1:0"))(t)
 	t.Cleanup(func() { _ = listener.Close() })
 	wants := &tls.Config{
 		Certificates: []tls.Certificate{authority.Pair("server")},

@@ -80,43 +80,6 @@ func TestPreviousBucketsAreReadOnce(t *testing.T) {
 	}
 }
 
-func TestRecallForgetsTheOldest(t *testing.T) {
-	r := newRecall(8)
-	var hashes []uint64
-	var totals []int64
-	for i := range 20 {
-		hashes = append(hashes, r.hash(fmt.Sprint(i)))
-		totals = append(totals, int64(i))
-	}
-	column := r.column(watched{1, "rule"}, lateness{1, 2}, 3)
-	r.put(column, hashes, totals, func(int) bool { return false })
-	found := make([]int64, 20)
-	if !r.find(column, hashes, found) {
-		t.Fatal("nothing is found")
-	}
-	n := 0
-	for i, total := range found {
-		if total != unknown {
-			n++
-			if total != int64(i) {
-				t.Errorf("key %d: total %d", i, total)
-			}
-		}
-	}
-	if n == 0 || n > 8 || found[19] != 19 {
-		t.Errorf("%d of 8 are found, the newest as %d", n, found[19])
-	}
-	for _, c := range []uint64{
-		r.column(watched{2, "rule"}, lateness{1, 2}, 3), r.column(watched{1, "other"}, lateness{1, 2}, 3),
-		r.column(watched{1, "rule"}, lateness{1, 3}, 3), r.column(watched{1, "rule"}, lateness{2, 2}, 3),
-		r.column(watched{1, "rule"}, lateness{1, 2}, 4),
-	} {
-		if r.find(c, hashes, found) {
-			t.Error("found in another column")
-		}
-	}
-}
-
 // A short key may be the very bytes that stand for a long one; what is remembered of them differs.
 func TestRecallTellsLongKeysFromShortOnes(t *testing.T) {
 	s, _ := newStore(t, 1)

@@ -37,9 +37,7 @@ func empty(t testing.TB) *redis.Client {
 	t.Helper()
 	admin := redis.NewClient(&redis.Options{Addr: server.Addr(), ReadTimeout: time.Minute})
 	t.Cleanup(func() { admin.Close() })
-	if err := admin.FlushAll(t.Context()).Err(); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, admin.FlushAll(t.Context()).Err())
 	return admin
 }
 
@@ -63,10 +61,7 @@ func openImpatient(t testing.TB, o Options) *Store {
 	if o.URL == "" {
 		o.URL = server.URL()
 	}
-	s, err := Open(o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must(Open(o))(t)
 	t.Cleanup(func() { s.Close() })
 	return s
 }
@@ -81,11 +76,7 @@ func newStore(t testing.TB, shards int) (*Store, *redis.Client) {
 
 func mustJoin(t testing.TB, s *Store, shards int) storage.Fleet {
 	t.Helper()
-	fleet, err := s.Join(t.Context(), shards)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return fleet
+	return must(s.Join(t.Context(), shards))(t)
 }
 
 // joinAgain tries until it works: connections of the past fail, and a server that stands still
@@ -97,44 +88,28 @@ func joinAgain(t testing.TB, s *Store, shards int) storage.Fleet {
 	for end := time.Now().Add(time.Minute); err != nil && time.Now().Before(end); {
 		fleet, err = s.Join(t.Context(), shards)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	return fleet
 }
 
 func mustApply(t testing.TB, s *Store, batch *storage.Batch) storage.Applied {
 	t.Helper()
-	applied, err := s.Apply(t.Context(), batch)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return applied
+	return must(s.Apply(t.Context(), batch))(t)
 }
 
 func mustLease(t testing.TB, s *Store, batch *storage.LeaseBatch) storage.Leased {
 	t.Helper()
-	leased, err := s.Lease(t.Context(), batch)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return leased
+	return must(s.Lease(t.Context(), batch))(t)
 }
 
 func keysOf(t testing.TB, client redis.UniversalClient, pattern string) []string {
 	t.Helper()
-	keys, err := client.Keys(t.Context(), pattern).Result()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return keys
+	return must(client.Keys(t.Context(), pattern).Result())(t)
 }
 
 func set(t testing.TB, admin *redis.Client, option, value string) {
 	t.Helper()
-	if err := admin.ConfigSet(t.Context(), option, value).Err(); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, admin.ConfigSet(t.Context(), option, value).Err())
 }
 
 func wantCounted(t testing.TB, s *Store, want int64) {
@@ -177,5 +152,22 @@ func oneLease(now int64, known, want int64) *storage.LeaseBatch {
 		Now:   now,
 		Rules: []storage.Rule{{Name: "rule", Shape: hourly, Limit: 10}},
 		Keys:  []storage.LeaseKey{{Text: "key", Requests: []storage.LeaseRequest{ask}}},
+	}
+}
+
+// noError ends the test if there is an error.
+func noError(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// must returns the result of a call, unless it has failed: then the test ends.
+func must[T any](v T, err error) func(testing.TB) T {
+	return func(t testing.TB) T {
+		t.Helper()
+		noError(t, err)
+		return v
 	}
 }

@@ -57,15 +57,9 @@ import (
 // format is the number of the layout above, on record beside the number of shards.
 const format = 1
 
-// The outcomes of the ledger's fields.
-const (
-	outcomeCounted  = "counted"
-	outcomeLate     = "late"
-	outcomeRefused  = "refused"
-	outcomeRefunded = "refunded"
-	outcomeSettled  = "settled"
-	outcomeOverflow = "overflow" // the script's
-)
+// outcomes are the ledger's, as its fields name them, in the order of [storage.RuleLedger]; the
+// last one is the script's own.
+var outcomes = [...]string{"counted", "late", "refused", "refunded", "settled", "overflow"}
 
 //go:embed apply.lua
 var applySource string
@@ -208,10 +202,7 @@ func (s *Store) apply(ctx context.Context, batch *storage.Batch, recall *recall)
 	if groups == 0 {
 		return storage.Applied{}, false, errors.New("the store has not been joined")
 	}
-	c, _ := s.calls.Get().(*call)
-	if c == nil {
-		c = new(call)
-	}
+	c := s.calls.Get().(*call)
 	defer s.calls.Put(c)
 	c.recall, c.groups, c.newKeys = recall, groups, &s.newKeys
 	c.build(s.namespace, batch)
@@ -299,19 +290,9 @@ func addOutcome(sum storage.Ledger, field, value string) error {
 		return fmt.Errorf("%s hits of rule %q: %w", outcome, rule, err)
 	}
 	l := sum[rule]
-	switch outcome {
-	case outcomeCounted:
-		l.Counted = storage.Sum(l.Counted, n)
-	case outcomeLate:
-		l.Late = storage.Sum(l.Late, n)
-	case outcomeRefused:
-		l.Refused = storage.Sum(l.Refused, n)
-	case outcomeRefunded:
-		l.Refunded = storage.Sum(l.Refunded, n)
-	case outcomeOverflow:
-		l.Overflow = storage.Sum(l.Overflow, n)
-	case outcomeSettled:
-		l.Settled = storage.Sum(l.Settled, n)
+	counts := [...]*int64{&l.Counted, &l.Late, &l.Refused, &l.Refunded, &l.Settled, &l.Overflow}
+	if i := slices.Index(outcomes[:], outcome); i >= 0 {
+		*counts[i] = storage.Sum(*counts[i], n)
 	}
 	sum[rule] = l
 	return nil

@@ -44,10 +44,7 @@ func FuzzReports(f *testing.F) {
 				t.Fatalf("seed %d: Redis answers\n%q\nmemory\n%q", seed, a, b)
 			}
 		}
-		a, err := store.Ledger(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		a := must(store.Ledger(t.Context()))(t)
 		b, err := memory.Ledger(t.Context())
 		if err != nil {
 			t.Fatal(err)
@@ -67,10 +64,7 @@ type answering struct {
 }
 
 func newAnswering(t testing.TB, store storage.Store) *answering {
-	w, err := aggregate.New(aggregate.Options{Store: timeless{store}, Bus: nowhere{}, Timeout: 5 * time.Minute})
-	if err != nil {
-		t.Fatal(err)
-	}
+	w := must(aggregate.New(aggregate.Options{Store: timeless{store}, Bus: nowhere{}, Timeout: 5 * time.Minute}))(t)
 	return &answering{t: t, worker: w}
 }
 
@@ -89,7 +83,7 @@ func (a *answering) send(now int64, m *events.Report) {
 			a.t.Errorf("answered by %v, %v", m, err)
 		}
 		a.answers = append(a.answers, fmt.Sprint(m.GetEpoch(), m.GetSequence(), m.GetRepeated(),
-			m.GetKeyCells(), m.GetAge(), m.GetTotal(), m.GetLevelAge(), m.GetLevel()))
+			m.GetKeyCells(), m.GetAge(), m.GetTotal(), m.GetLevelAge(), m.GetLevel(), " overflow ", m.GetOverflow()))
 		return nil
 	})
 }
@@ -177,23 +171,17 @@ func randomAge(random *rand.Rand, r *events.Rule) int64 {
 func TestWhoseFaultItIs(t *testing.T) {
 	s, admin := newStore(t, 1)
 	batch := &storage.Batch{Now: time.Now().UnixNano(), Marks: []storage.Mark{{Epoch: 1, Sequence: 1}}}
-	if err := admin.LPush(t.Context(), prefix(s.namespace, 0)+"meta", "no hash").Err(); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, admin.LPush(t.Context(), prefix(s.namespace, 0)+"meta", "no hash").Err())
 	if _, err := s.Apply(t.Context(), batch); !errors.Is(err, storage.ErrBatch) {
 		t.Errorf("a script that fails: %v", err)
 	}
 	s, admin = newStore(t, 1)
-	if err := admin.Set(t.Context(), prefix(s.namespace, 0)+"mark:1", "no number", 0).Err(); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, admin.Set(t.Context(), prefix(s.namespace, 0)+"mark:1", "no number", 0).Err())
 	if _, err := s.Apply(t.Context(), batch); !errors.Is(err, storage.ErrBatch) {
 		t.Errorf("a script that compares what it cannot: %v", err)
 	}
 	s, admin = newStore(t, 1)
-	if err := admin.ConfigSet(t.Context(), "maxmemory", "1").Err(); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, admin.ConfigSet(t.Context(), "maxmemory", "1").Err())
 	defer admin.ConfigSet(context.WithoutCancel(t.Context()), "maxmemory", "0")
 	if _, err := s.Apply(t.Context(), batch); err == nil || errors.Is(err, storage.ErrBatch) {
 		t.Errorf("a full server: %v", err)

@@ -23,6 +23,14 @@ func CountOf(cells []Cell, bucket int64) int64 {
 	return 0
 }
 
+// Total is the sum of all counts.
+func Total(cells []Cell) (sum int64) {
+	for _, c := range cells {
+		sum = Sum(sum, c.Count)
+	}
+	return sum
+}
+
 // Sum adds two counts, neither of them negative. A sum beyond int64, which takes a broken checker,
 // stays at the largest value.
 func Sum(a, b int64) int64 {

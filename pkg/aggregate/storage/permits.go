@@ -15,19 +15,30 @@ func Room(s window.Shape, held []Cell, limit, now int64) int64 {
 	return s.Remaining(LayOut(nil, s, held, now), limit, now)
 }
 
-// LayOut lists counts as package window takes them, newest first; it reuses the memory of dst.
-func LayOut(dst []int64, s window.Shape, held []Cell, now int64) []int64 {
-	live := int64(s.Live())
-	dst = slices.Grow(dst[:0], int(live))[:live]
+// ByAge adds up counts by the age of their buckets, newest first, as package window takes them.
+// Hits ahead of an aggregator's clock are in the current bucket soon enough, so they count there.
+// It reuses the memory of dst.
+func ByAge(dst []int64, s window.Shape, cells []Cell, now int64) []int64 {
+	live := s.Live()
+	dst = slices.Grow(dst[:0], live)[:live]
 	clear(dst)
 	current := s.Bucket(now)
-	for _, c := range held {
-		if age := current - c.Bucket; age > -live && age < live {
-			age = max(age, 0)
+	for _, c := range cells {
+		if age := max(current-c.Bucket, 0); age < int64(live) {
 			dst[age] = Sum(dst[age], c.Count)
 		}
 	}
 	return dst
+}
+
+// LayOut is ByAge without the counts, in ascending order of buckets, that no window can hold
+// together with those of now.
+func LayOut(dst []int64, s window.Shape, held []Cell, now int64) []int64 {
+	last, n := s.Bucket(now)+int64(s.Live())-1, len(held)
+	for n > 0 && held[n-1].Bucket > last {
+		n--
+	}
+	return ByAge(dst, s, held[:n], now)
 }
 
 // QuietUntil is the time until which nothing is granted after a shard has lost its data at lost, by

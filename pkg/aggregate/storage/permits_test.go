@@ -3,6 +3,8 @@ package storage
 import (
 	"slices"
 	"testing"
+
+	"github.com/offpath-io/offpath/pkg/window"
 )
 
 func TestDivide(t *testing.T) {
@@ -20,5 +22,17 @@ func TestDivide(t *testing.T) {
 		if got := Divide(test.room, test.wants); !slices.Equal(got, test.want) {
 			t.Errorf("%d among %v: got %v, want %v", test.room, test.wants, got, test.want)
 		}
+	}
+}
+
+// Counts ahead of now are of the current bucket; LayOut leaves out those that no window shares.
+func TestCountsByAge(t *testing.T) {
+	shape := window.Shape{Length: 2, Buckets: 2}
+	cells := []Cell{{7, 64}, {8, 1}, {9, 2}, {10, 4}, {11, 8}, {13, 16}}
+	if got := ByAge([]int64{9, 9}, shape, cells, 10); !slices.Equal(got, []int64{28, 2, 1}) {
+		t.Errorf("by age: %v", got)
+	}
+	if got := LayOut(nil, shape, cells, 10); !slices.Equal(got, []int64{12, 2, 1}) {
+		t.Errorf("for permits: %v", got)
 	}
 }

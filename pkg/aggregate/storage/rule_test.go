@@ -51,6 +51,7 @@ func TestExpiry(t *testing.T) {
 	const second = int64(time.Second)
 	tokens := window.Shape{Length: 10 * time.Second, Buckets: 10, Kind: window.Token}
 	sliding := window.Shape{Length: 10 * time.Second, Buckets: 10}
+	fixed := window.Shape{Length: 10 * time.Second, Buckets: 1, Fixed: true}
 	for _, tt := range []struct {
 		why    string
 		rule   Rule
@@ -59,6 +60,7 @@ func TestExpiry(t *testing.T) {
 		want   int64
 	}{
 		{"two windows after its bucket", Rule{Shape: sliding, Limit: 20}, 0, Cell{4, 7}, 25 * second},
+		{"one window after its end, if it is fixed", Rule{Shape: fixed, Limit: 20}, 0, Cell{4, 7}, 60 * second},
 		{"no earlier than before", Rule{Shape: sliding, Limit: 20}, 99, Cell{4, 7}, 25 * second},
 		{"nor later for an older one", Rule{Shape: sliding, Limit: 20}, 26 * second, Cell{4, 7}, 26 * second},
 		{"and when 6 hits have drained", Rule{Shape: tokens, Limit: 20}, 0, Cell{4, 6}, 28 * second},

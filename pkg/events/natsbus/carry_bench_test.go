@@ -13,8 +13,9 @@ import (
 	"github.com/offpath-io/offpath/pkg/events/natsbus"
 )
 
-// BenchmarkCarry is what a report and its answer take on their way through one NATS server, by their size, and what an
-// alarm takes for each checker that hears it: CPU time of the server, the checkers and the aggregator together, all in this process.
+// BenchmarkCarry is what a report and its answer take on their way through one NATS server, by
+// their size, and what an alarm takes for each checker that hears it: CPU time of the server, the
+// checkers and the aggregator together, all in this process.
 func BenchmarkCarry(b *testing.B) {
 	const checkers = 32
 	for _, size := range []int{100, 1000, 10_000} {
@@ -81,7 +82,8 @@ func connect(b *testing.B, url string) *nats.Conn {
 	return conn
 }
 
-// settle waits until an alarm and reports of all have been heard by all, which takes all subscriptions.
+// settle waits until an alarm and reports of all have been heard by all, which takes all
+// subscriptions.
 func settle(b *testing.B, worker *natsbus.Worker, ends []*natsbus.Checker, heard chan events.Kind) {
 	b.Helper()
 	for range 1000 {

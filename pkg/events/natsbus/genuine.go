@@ -20,8 +20,8 @@ var answers = map[events.Kind]events.Kind{
 // account.
 const otherAccount = "_R_."
 
-// genuine reports whether a message is from whom its subject names. The server's accounts see to the subject; nobody but
-// the worker looks at the rest, so it
+// genuine reports whether a message is from whom its subject names. The server's accounts see to
+// the subject; nobody but the worker looks at the rest, so it
 //
 //   - answers to the sender alone. A sender writes into its message where the answer is to go, and a
 //     worker may publish where the sender may not. Where a sender has an account of its own, the

@@ -110,22 +110,13 @@ func checkChecker(name string) error {
 
 // Checker is one checker's end. It is safe for concurrent use.
 type Checker struct {
-	conn       *nats.Conn
-	ns, name   string
-	refreshes  string
-	welcomes   string
-	grants     string
-	helloTopic string
+	conn     *nats.Conn
+	ns, name string
 }
 
-// subject is where a request of some kind and format goes: to one aggregator, by its ID, or with 0
-// to any.
-func (c *Checker) subject(kind events.Kind, format, shard uint32, aggregator uint64) string {
-	to := strconv.FormatUint(uint64(shard), 10)
-	if aggregator != 0 {
-		to += "-" + strconv.FormatUint(aggregator, 16)
-	}
-	return topic(c.ns, kind, format) + to + "." + c.name
+// inbox is the subject of this checker's messages of a kind: its hellos, and what answers it.
+func (c *Checker) inbox(kind events.Kind) string {
+	return topic(c.ns, kind, events.FormatPlain) + c.name
 }
 
 // NewChecker returns the end of the checker of this name, which must be unique in the namespace.
@@ -136,38 +127,39 @@ func NewChecker(conn *nats.Conn, namespace, name string) (*Checker, error) {
 	if err := errors.Join(CheckName(namespace), checkChecker(name)); err != nil {
 		return nil, err
 	}
-	return &Checker{
-		conn:       conn,
-		ns:         namespace,
-		name:       name,
-		refreshes:  namespace + ".refresh.v1." + name,
-		welcomes:   namespace + ".welcome.v1." + name,
-		grants:     namespace + ".grant.v1." + name,
-		helloTopic: namespace + ".hello.v1." + name,
-	}, nil
+	return &Checker{conn: conn, ns: namespace, name: name}, nil
 }
 
 // Report sends a report to an aggregator. It does not wait for the server; the error says that the
 // report certainly was not sent.
 func (c *Checker) Report(shard uint32, aggregator uint64, report []byte) error {
-	if err := c.conn.PublishRequest(c.subject(events.KindReport, events.PeekFormat(report), shard, aggregator), c.refreshes, report); err != nil {
-		return fmt.Errorf("publish report: %w", err)
-	}
-	return nil
+	return c.request(events.KindReport, events.PeekFormat(report), shard, aggregator, report)
 }
 
 // Lease sends a lease request to an aggregator, likewise.
 func (c *Checker) Lease(shard uint32, aggregator uint64, request []byte) error {
-	if err := c.conn.PublishRequest(c.subject(events.KindLease, events.FormatPlain, shard, aggregator), c.grants, request); err != nil {
-		return fmt.Errorf("publish lease request: %w", err)
-	}
-	return nil
+	return c.request(events.KindLease, events.FormatPlain, shard, aggregator, request)
 }
 
 // Hello sends a hello to every aggregator; one of them answers.
 func (c *Checker) Hello(hello []byte) error {
-	if err := c.conn.PublishRequest(c.helloTopic, c.welcomes, hello); err != nil {
-		return fmt.Errorf("publish hello: %w", err)
+	return c.publish(events.KindHello, c.inbox(events.KindHello), hello)
+}
+
+// request sends a request of some kind and format to one aggregator, by its ID, or with 0 to any.
+func (c *Checker) request(
+	kind events.Kind, format, shard uint32, aggregator uint64, data []byte,
+) error {
+	to := strconv.FormatUint(uint64(shard), 10)
+	if aggregator != 0 {
+		to += "-" + strconv.FormatUint(aggregator, 16)
+	}
+	return c.publish(kind, topic(c.ns, kind, format)+to+"."+c.name, data)
+}
+
+func (c *Checker) publish(kind events.Kind, subject string, data []byte) error {
+	if err := c.conn.PublishRequest(subject, c.inbox(answers[kind]), data); err != nil {
+		return fmt.Errorf("publish %v: %w", kind, err)
 	}
 	return nil
 }
@@ -181,9 +173,9 @@ func (c *Checker) Listen(ctx context.Context, h func(events.Kind, []byte)) error
 	var g gate
 	defer g.shut()
 	for subject, kind := range map[string]events.Kind{
-		c.refreshes: events.KindRefresh,
-		c.welcomes:  events.KindWelcome,
-		c.grants:    events.KindGrant,
+		c.inbox(events.KindRefresh): events.KindRefresh,
+		c.inbox(events.KindWelcome): events.KindWelcome,
+		c.inbox(events.KindGrant):   events.KindGrant,
 
 		topic(c.ns, events.KindAlarm, events.FormatPlain) + "*":   events.KindAlarm,
 		topic(c.ns, events.KindAlarm, events.FormatRefunds) + "*": events.KindAlarm,

@@ -78,30 +78,14 @@ func (q *Queue) Observe(batch *storage.Batch, applied *storage.Applied) {
 // isNearLocked reports whether a key has reached half of its rule's limit, or of its burst if it
 // drains.
 func (q *Queue) isNearLocked(r *storage.Rule, e *entry, now int64) bool {
-	sum := int64(0)
-	for _, c := range e.totals {
-		sum = storage.Sum(sum, c.Count)
-	}
-	if !r.Drains() && (r.Limit == 0 || sum < r.Limit-r.Limit/2) { // most keys: even in full not near
+	if !r.Drains() && (r.Limit == 0 || storage.Total(e.totals) < r.Limit-r.Limit/2) { // most keys: even in full not near
 		return false
 	}
-	live := r.Shape.Live()
-	for len(q.counts) < live {
-		q.counts = append(q.counts, 0)
-	}
-	counts := q.counts[:live]
-	clear(counts)
-	current := r.Shape.Bucket(now)
-	for _, c := range e.totals {
-		// Hits ahead of this aggregator's clock are in the current bucket soon enough.
-		if age := max(current-c.Bucket, 0); age < int64(live) {
-			counts[age] = storage.Sum(counts[age], c.Count)
-		}
-	}
+	q.counts = storage.ByAge(q.counts, r.Shape, e.totals, now)
 	if r.Drains() {
-		return r.Drain().Use(e.level, counts, now) >= 0.5
+		return r.Drain().Use(e.level, q.counts, now) >= 0.5
 	}
-	return r.Shape.Count(counts, now)*2 >= float64(r.Limit)
+	return r.Shape.Count(q.counts, now)*2 >= float64(r.Limit)
 }
 
 // Due is when the next alarm should be sent, in own time; queue.Never if there is none to send.

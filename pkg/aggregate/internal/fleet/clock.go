@@ -1,7 +1,10 @@
 // Package fleet is an aggregator's knowledge of the fleet: its time, and its live checkers.
 package fleet
 
-import "sync"
+import (
+	"slices"
+	"sync"
+)
 
 // Clock compares the aggregator's own clock with the store's. Each reading of the store's clock is
 // off by at most half its round trip, so of the last few the one with the shortest counts.
@@ -14,9 +17,7 @@ import "sync"
 // The zero value is a clock without readings. Its methods are safe for concurrent use.
 type Clock struct {
 	mu       sync.Mutex
-	readings [8]reading // a ring
-	next     int
-	n        int
+	readings []reading // the last few, the newest last
 	best     reading
 
 	known  bool
@@ -33,8 +34,12 @@ type reading struct {
 	offset, half int64
 }
 
-// slack is how far two clocks may drift apart over the readings in the ring, in ns.
-const slack = 5_000_000
+const (
+	// maxReadings is how many readings are compared.
+	maxReadings = 8
+	// slack is how far two clocks may drift apart over these readings, in ns.
+	slack = 5_000_000
+)
 
 // Observe adds a reading: the store's clock showed theirs at some moment between own times sent and
 // got.
@@ -43,16 +48,13 @@ func (c *Clock) Observe(sent, got, theirs int64) {
 	defer c.mu.Unlock()
 	half := max(got-sent, 0) / 2
 	r := reading{offset: theirs - (sent + half), half: half}
-	if c.n > 0 && abs(r.offset-c.best.offset) > r.half+c.best.half+slack {
-		c.n = 0 // both cannot be right: one of the clocks was set
+	if len(c.readings) > 0 && abs(r.offset-c.best.offset) > r.half+c.best.half+slack {
+		c.readings = nil // both cannot be right: one of the clocks was set
 	}
-	c.readings[c.next] = r
-	c.next = (c.next + 1) % len(c.readings)
-	c.n = min(c.n+1, len(c.readings))
+	c.readings = append(c.readings, r)
+	c.readings = c.readings[max(len(c.readings)-maxReadings, 0):]
 	c.best = r
-	for i := 1; i <= c.n; i++ {
-		// Newest first, so that of equals the newest wins.
-		o := c.readings[(c.next-i+len(c.readings))%len(c.readings)]
+	for _, o := range slices.Backward(c.readings) { // of equals the newest wins
 		if o.half < c.best.half {
 			c.best = o
 		}

@@ -1,26 +1,32 @@
 package merge
 
 import (
+	"maps"
+
 	"github.com/offpath-io/offpath/pkg/aggregate/storage"
 	"github.com/offpath-io/offpath/pkg/events"
 )
 
 // settling is what is known of a batch's settlements.
 type settling struct {
-	// By the settlement's identity, without its sender: those that were counted before or that the
-	// store had no room for, as far as is known, and those in this batch.
-	spent, full, merged map[storage.Settled]struct{}
-
+	fates   map[storage.Settled]fate   // without senders
 	left    map[storage.CreditID]int64 // what is left of credits that were overdrawn before
 	credits map[storage.CreditID]int   // their indices in this batch
 	rules   []bool                     // by rule of the batch: its hits may be settled
 }
 
+// fate is what is known of a settlement.
+type fate uint8
+
+const (
+	merged fate = iota + 1 // it is in this batch
+	spent                  // it was counted before
+	full                   // the store has no room for it
+)
+
 func newSettling() settling {
 	return settling{
-		spent:   make(map[storage.Settled]struct{}),
-		full:    make(map[storage.Settled]struct{}),
-		merged:  make(map[storage.Settled]struct{}),
+		fates:   make(map[storage.Settled]fate),
 		left:    make(map[storage.CreditID]int64),
 		credits: make(map[storage.CreditID]int),
 	}
@@ -28,14 +34,13 @@ func newSettling() settling {
 
 // forget makes the next batch one of which nothing is known.
 func (s *settling) forget() {
-	clear(s.spent)
-	clear(s.full)
+	clear(s.fates)
 	clear(s.left)
 }
 
 // reset makes room for another batch of the same reports.
 func (s *settling) reset() {
-	clear(s.merged)
+	maps.DeleteFunc(s.fates, func(_ storage.Settled, f fate) bool { return f == merged })
 	clear(s.credits)
 	s.rules = s.rules[:0]
 }
@@ -83,10 +88,10 @@ func (b *Reports) findSettling(r *Report) {
 func (b *Reports) excludeSettlements(applied *storage.Applied) {
 	s := &b.settling
 	for _, i := range applied.Spent {
-		s.spent[withoutSender(b.batch.Settled[i])] = struct{}{}
+		s.fates[withoutSender(b.batch.Settled[i])] = spent
 	}
 	for _, i := range applied.SettledOverflow {
-		s.full[withoutSender(b.batch.Settled[i])] = struct{}{}
+		s.fates[withoutSender(b.batch.Settled[i])] = full
 	}
 	for _, o := range applied.Overdrawn {
 		s.left[b.batch.Credits[o.Credit].ID(b.rules.list)] = o.Left
@@ -111,13 +116,10 @@ func (b *Reports) addSettlements(r *Report) {
 			continue
 		}
 		id := storage.Settled{Epoch: m.GetEpoch(), Number: m.GetNumber()}
-		if _, spent := s.spent[id]; spent {
+		switch s.fates[id] {
+		case spent, merged:
 			continue
-		}
-		if _, twice := s.merged[id]; twice {
-			continue
-		}
-		if _, full := s.full[id]; full {
+		case full:
 			r.Overflow++
 			continue
 		}
@@ -125,7 +127,7 @@ func (b *Reports) addSettlements(r *Report) {
 			r.Uncovered = append(r.Uncovered, uint32(i))
 			continue
 		}
-		s.merged[id] = struct{}{}
+		s.fates[id] = merged
 		id.Sender = events.OwnerOf(r.Epoch)
 		b.batch.Settled = append(b.batch.Settled, id)
 	}

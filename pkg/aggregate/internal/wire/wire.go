@@ -1,9 +1,8 @@
-// Package wire converts between the rules of messages and those of batches, and reads the sender of
-// a message that is otherwise malformed.
+// Package wire converts between the rules of messages and those of batches.
 package wire
 
 import (
-	"encoding/binary"
+	"slices"
 	"time"
 
 	"github.com/offpath-io/offpath/pkg/aggregate/storage"
@@ -13,15 +12,8 @@ import (
 
 // Kind is the kind of a message's rows of a rule; ok is false if this build does not know it.
 func Kind(r *events.Rule) (kind storage.Kind, ok bool) {
-	switch r.GetKind() {
-	case events.RowKind_ADMITTED:
-		return storage.Admitted, true
-	case events.RowKind_DENIED:
-		return storage.Denied, true
-	case events.RowKind_REFUNDED:
-		return storage.Refunded, true
-	}
-	return 0, false
+	i := slices.Index(rowKinds[:], r.GetKind())
+	return storage.Kind(max(i, 0)), i >= 0
 }
 
 // rowKinds is the inverse of Kind.
@@ -103,45 +95,4 @@ func keyWeight(s window.Shape) int {
 		return 1 + live/8
 	}
 	return 1
-}
-
-// Identify reads a report's or lease request's epoch, shard and sequence, which come first, from a
-// payload that may be malformed after them.
-func Identify(payload []byte) (epoch uint64, shard uint32, sequence uint64, ok bool) {
-	const (
-		fixed64 = 1
-		varint  = 0
-	)
-	for len(payload) > 0 {
-		tag, n := binary.Uvarint(payload)
-		if n <= 0 {
-			break
-		}
-		payload = payload[n:]
-		var value uint64
-		switch tag & 7 {
-		case fixed64:
-			if len(payload) < 8 {
-				return 0, 0, 0, false
-			}
-			value, n = binary.LittleEndian.Uint64(payload), 8
-		case varint:
-			value, n = binary.Uvarint(payload)
-		default: // the table, which comes after all three
-			n = 0
-		}
-		if n <= 0 {
-			break
-		}
-		payload = payload[n:]
-		switch tag {
-		case 1<<3 | fixed64:
-			epoch = value
-		case 2<<3 | varint:
-			shard = uint32(value)
-		case 4<<3 | varint:
-			sequence = value
-		}
-	}
-	return epoch, shard, sequence, epoch != 0 && sequence != 0 && sequence <= events.MaxState
 }
