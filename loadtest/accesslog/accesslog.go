@@ -4,9 +4,9 @@
 //
 //	192.0.2.7 - kristie [17/May/2015:10:05:03 +0000] "GET /a HTTP/1.1" 200 512 "referer" "user agent"
 //
-// Of a line it needs the client, the time, a request that begins and ends, a status and a size; what
-// follows is not looked at, so that a line cut within its user agent is still an entry. [Log.Plan] makes
-// of the entries a plan of who asks when.
+// A line needs a client, a time, a request that begins and ends, a status and a size. What follows is
+// ignored, so that a line cut within its user agent is still an entry. [Log.Plan] turns the entries
+// into a plan of hits.
 package accesslog
 
 import (
@@ -14,8 +14,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"strings"
 	"time"
+	"unique"
 )
 
 const (
@@ -41,11 +41,7 @@ type Log struct {
 type Entry struct {
 	Time   time.Time // in UTC, whole seconds
 	Client string    // an address or a host name, as it was logged; never ""
-	// Method and Path are "" if the request was not HTTP, or there was none. Path is as it was logged,
-	// with its query and with whatever the server escaped.
-	Method, Path string
-	Status       int // 0 if it was not logged
-	Line         int // in the file, from 1, blank lines counted
+	Line   int       // in the file, from 1, blank lines counted
 }
 
 // Refusal is a line that is no entry.
@@ -69,7 +65,6 @@ func read(r io.Reader, maxLine int) (Log, error) {
 		return Log{}, fmt.Errorf("read log: %w", err)
 	}
 	var log Log
-	names := make(names)
 	for {
 		line, whole, err := in.next()
 		if errors.Is(err, io.EOF) {
@@ -78,12 +73,13 @@ func read(r io.Reader, maxLine int) (Log, error) {
 		if err != nil {
 			return log, fmt.Errorf("read log: line %d: %w", in.number, err)
 		}
-		log.add(in, line, whole, names)
+		log.add(in, line, whole)
 	}
 }
 
-// add takes in the line that came last, or ignores it if it is blank. A line that is not whole is too long.
-func (l *Log) add(in *lines, line []byte, whole bool, names names) {
+// add takes in the line that came last, or ignores it if it is blank. A line that is not whole is too
+// long.
+func (l *Log) add(in *lines, line []byte, whole bool) {
 	if whole && len(bytes.TrimSpace(line)) == 0 {
 		return
 	}
@@ -98,8 +94,8 @@ func (l *Log) add(in *lines, line []byte, whole bool, names names) {
 		return
 	}
 	entry.Line = in.number
-	// The entry's strings are parts of the line, and would keep the whole of it in memory.
-	entry.Client, entry.Method, entry.Path = names.of(entry.Client), names.of(entry.Method), strings.Clone(entry.Path)
+	// As a part of the line it would keep the whole line in memory, and most clients come again.
+	entry.Client = unique.Make(entry.Client).Value()
 	l.Entries = append(l.Entries, entry)
 }
 
@@ -118,17 +114,6 @@ func (l *Log) check() error {
 	case l.Lines == 0:
 		return errors.New("read log: it is empty")
 	}
-	return fmt.Errorf("read log: none of its %d lines is in Common or Combined Log Format: %v", l.Lines, l.Refused[0])
-}
-
-// names holds one copy of each string that many entries share.
-type names map[string]string
-
-func (n names) of(name string) string {
-	if kept, ok := n[name]; ok {
-		return kept
-	}
-	name = strings.Clone(name)
-	n[name] = name
-	return name
+	return fmt.Errorf("read log: none of its %d lines is in Common or Combined Log Format: %v",
+		l.Lines, l.Refused[0])
 }

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// FuzzRead: whatever is read, every line that is not blank is an entry or refused, in order, and a plan holds every
-// entry. Lines are limited, so that long ones come up as well.
+// FuzzRead: whatever is read, every line that is not blank is an entry or refused, in order, and a
+// plan holds every entry. Lines are limited, so that long ones come up as well.
 func FuzzRead(f *testing.F) {
 	data := sample(f)
 	f.Add(data, uint16(1000))
@@ -29,7 +29,7 @@ func FuzzRead(f *testing.F) {
 		}
 		line := 0
 		for _, entry := range log.Entries {
-			if entry.Line <= line || entry.Client == "" || (entry.Method == "") != (entry.Path == "") {
+			if entry.Line <= line || entry.Client == "" {
 				t.Fatalf("after line %d: %+v", line, entry)
 			}
 			line = entry.Line
