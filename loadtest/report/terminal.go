@@ -27,7 +27,7 @@ func Terminal(w io.Writer, f result.File) error {
 	default:
 		overview(out, f.Runs)
 		for _, g := range groups {
-			table(out, g.title, f.Runs, g.columns)
+			table(out, g.Title, f.Runs, g.Columns)
 		}
 	}
 	fmt.Fprintf(out, "\nMeasured by %s.\n", where(f))
@@ -44,7 +44,7 @@ func Terminal(w io.Writer, f result.File) error {
 func overview(w io.Writer, runs []result.Run) {
 	var telling []column
 	for _, g := range groups {
-		for _, c := range g.columns {
+		for _, c := range g.Columns {
 			if c.shown == inOverview {
 				telling = append(telling, c)
 			}
@@ -57,7 +57,7 @@ func overview(w io.Writer, runs []result.Run) {
 func table(w io.Writer, title string, runs []result.Run, columns []column) {
 	rows := [][]string{{title}, {""}}
 	for _, c := range columns {
-		upper, lower, two := strings.Cut(c.head, "|")
+		upper, lower, two := strings.Cut(c.Head, "|")
 		if !two {
 			upper, lower = "", upper
 		}
@@ -66,7 +66,7 @@ func table(w io.Writer, title string, runs []result.Run, columns []column) {
 	for _, r := range runs {
 		row := []string{nameOf(r)}
 		for _, c := range columns {
-			row = append(row, c.value(r))
+			row = append(row, c.Value(r))
 		}
 		rows = append(rows, row)
 	}
@@ -98,10 +98,10 @@ func sheet(w io.Writer, r result.Run) {
 	fmt.Fprintf(w, "\n%s (%s)\n", nameOf(r), mode(r))
 	wrap(w, sentence(r.Description)+" "+strings.Join(inWords(r), " "))
 	for _, g := range findings() {
-		fmt.Fprintf(w, "\n%s\n", g.title)
+		fmt.Fprintf(w, "\n%s\n", g.Title)
 		lines := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-		for _, c := range g.columns {
-			fmt.Fprintf(lines, "  %s\t%s\n", c.label, c.value(r))
+		for _, c := range g.Columns {
+			fmt.Fprintf(lines, "  %s\t%s\n", c.Label, c.Value(r))
 		}
 		lines.Flush()
 	}
