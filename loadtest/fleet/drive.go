@@ -107,7 +107,7 @@ func (d *driver) run(ctx context.Context) {
 }
 
 func (d *driver) ask(ctx context.Context, h scenario.Hit, due int64) {
-	limiter, text := d.checker.limiters[d.plan.rules[h.Key]], d.plan.texts[h.Key]
+	limiter, text := d.checker.Limiters[d.plan.rules[h.Key]], d.plan.texts[h.Key]
 	strict := limiter.Rule().Enforcement == rules.Strict
 	begin := ownTime()
 	allowed := limiter.Check(text, 1).Allowed
@@ -185,7 +185,7 @@ func (p *plan) hammer(checkers []*checker, core, cores int, stopped *atomic.Bool
 	for {
 		begun := asked
 		for number := core; number < len(checkers); number += cores {
-			limiters := checkers[number].limiters
+			limiters := checkers[number].Limiters
 			for i, h := range p.hits[number] {
 				if i%64 == 0 && stopped.Load() {
 					return asked, passed

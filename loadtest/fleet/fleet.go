@@ -97,11 +97,9 @@ type fleet struct {
 }
 
 type checker struct {
-	*check.Checker
-	limiters []*check.Limiter
-	link     *tap.Link
-	stop     context.CancelFunc
-	ended    chan struct{}
+	tap.Checker
+	stop  context.CancelFunc
+	ended chan struct{}
 }
 
 func (o Options) withDefaults() Options {
@@ -249,17 +247,10 @@ func (f *fleet) runChecker(
 	i int, sc *scenario.Scenario, set *rules.Set, trace *tap.Trace, epoch uint64, end check.Link,
 ) (err error) {
 	c := &checker{ended: make(chan struct{})}
-	c.link = tap.NewLink(slowed(end, f.o.Delay, f.o.Jitter), f.fleetTime, trace)
-	options := check.Options{Rules: set, Link: c.link, Epoch: epoch, FlushEvery: sc.Flush, MaxIdleKeys: f.o.idleKeys}
-	if sc.TimerOnly {
-		options.Tuning.FlushFloor = sc.Flush
-	}
-	if c.Checker, err = check.New(options); err != nil {
+	link := tap.NewLink(slowed(end, f.o.Delay, f.o.Jitter), f.fleetTime, trace)
+	options := check.Options{Rules: set, Epoch: epoch, MaxIdleKeys: f.o.idleKeys}
+	if c.Checker, err = tap.NewChecker(sc, link, options); err != nil {
 		return err
-	}
-	for _, r := range sc.Rules {
-		l, _ := c.Limiter(r.Name)
-		c.limiters = append(c.limiters, l)
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	c.stop = stop
@@ -351,7 +342,7 @@ func (f *fleet) end() {
 func (f *fleet) cost() tap.Cost {
 	var sum tap.Cost
 	for _, c := range f.checkers {
-		sum = sum.Add(c.link.Cost())
+		sum = sum.Add(c.Link.Cost())
 	}
 	for _, s := range f.taps {
 		sum = sum.Add(s.Cost())

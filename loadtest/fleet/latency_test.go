@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/offpath-io/offpath/loadtest/scenario"
+	"github.com/offpath-io/offpath/loadtest/tap"
 	"github.com/offpath-io/offpath/pkg/check"
 	"github.com/offpath-io/offpath/pkg/rules"
 	"github.com/offpath-io/offpath/pkg/window"
@@ -24,15 +25,11 @@ func lone(t *testing.T, limit int64) *checker {
 	}
 	set, err := rules.NewSet(list...)
 	must(t, err)
-	c := &checker{}
-	if c.Checker, err = check.New(check.Options{Rules: set, MaxIdleKeys: -1}); err != nil {
-		t.Fatal(err)
-	}
-	for _, r := range list {
-		l, _ := c.Limiter(r.Name)
-		c.limiters = append(c.limiters, l)
-	}
-	return c
+	c, err := check.New(check.Options{Rules: set, MaxIdleKeys: -1})
+	must(t, err)
+	first, _ := c.Limiter("first")
+	second, _ := c.Limiter("second")
+	return &checker{Checker: tap.Checker{Checker: c, Limiters: []*check.Limiter{first, second}}}
 }
 
 // tally is what a checker says that it did.
@@ -43,7 +40,7 @@ type tally struct{ decisions, allowed, charged int64 }
 func tallyOf(c *checker, p *plan) (did tally) {
 	for key, text := range p.texts {
 		did.decisions--
-		if c.limiters[p.rules[key]].Check(text, 2).Allowed {
+		if c.Limiters[p.rules[key]].Check(text, 2).Allowed {
 			did.allowed--
 			did.charged -= 2
 		}

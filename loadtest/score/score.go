@@ -11,6 +11,8 @@ import (
 	"github.com/offpath-io/offpath/loadtest/result"
 	"github.com/offpath-io/offpath/loadtest/scenario"
 	"github.com/offpath-io/offpath/loadtest/tap"
+	"github.com/offpath-io/offpath/pkg/aggregate/storage"
+	"github.com/offpath-io/offpath/pkg/check"
 	"github.com/offpath-io/offpath/pkg/rules"
 )
 
@@ -121,6 +123,25 @@ func Cost(r *result.Run, c tap.Cost) {
 	if r.MeasuredSeconds > 0 {
 		r.RefreshBytes = float64(c.HeardBytes) / float64(r.Params.Checkers) / r.MeasuredSeconds
 	}
+}
+
+// Conservation looks for every admitted hit in what checkers and a store have on record.
+func Conservation(admitted int64, checkers []check.Stats, ledger storage.Ledger) result.Conservation {
+	c := result.Conservation{Admitted: admitted}
+	for _, s := range checkers {
+		for _, r := range s.Rules {
+			c.Charged += r.Charged
+			c.Overflow += r.Overflow
+			c.Lost += r.Lost
+		}
+	}
+	for _, r := range ledger {
+		c.Counted += r.Counted
+		c.Late += r.Late
+		c.Refused += r.Refused
+	}
+	c.Check()
+	return c
 }
 
 // Lag looks for how long hits took to other checkers. traces are by checker, nil for those that were

@@ -147,12 +147,10 @@ func (k *worker) Lease(ctx context.Context, fold *storage.LeaseBatch) (storage.L
 }
 
 type checker struct {
-	*check.Checker
-	limiters []*check.Limiter
-	link     *tap.Link
-	skew     int64
-	last     int64 // time of the last step
-	cuts     int   // partitions that keep it off the network
+	tap.Checker
+	skew int64
+	last int64 // time of the last step
+	cuts int   // partitions that keep it off the network
 }
 
 // action is something that happens at a time that is known beforehand.
@@ -257,32 +255,21 @@ func newWorld(sc *scenario.Scenario, o Options, traces []*tap.Trace) (*world, er
 func (w *world) clock() int64 { return w.now }
 
 func (w *world) addChecker(i int, set *rules.Set, trace *tap.Trace) error {
-	end := w.bus.Checker("c" + strconv.Itoa(i))
-	c := &checker{link: tap.NewLink(end, w.clock, trace)}
+	end, c := w.bus.Checker("c"+strconv.Itoa(i)), &checker{}
 	if w.o.Skew > 0 {
 		c.skew = w.rand.Int64N(2*int64(w.o.Skew)+1) - int64(w.o.Skew)
 	}
-	floor := time.Duration(0)
-	if w.scenario.TimerOnly {
-		floor = w.scenario.Flush
-	}
 	var err error
-	c.Checker, err = check.New(check.Options{
-		Rules: set, Link: c.link, Epoch: uint64(i + 1), MaxIdleKeys: -1,
-		FlushEvery: w.scenario.Flush,
-		Tuning:     checktuning.Tuning{FlushFloor: floor, NoForecast: w.o.NoForecast},
-		QuietFor:   w.o.QuietFor, Now: func() time.Time { return time.Unix(0, w.now+c.skew) },
+	c.Checker, err = tap.NewChecker(w.scenario, tap.NewLink(end, w.clock, trace), check.Options{
+		Rules: set, Epoch: uint64(i + 1), MaxIdleKeys: -1, Tuning: checktuning.Tuning{NoForecast: w.o.NoForecast},
+		QuietFor: w.o.QuietFor, Now: func() time.Time { return time.Unix(0, w.now+c.skew) },
 	})
 	if err != nil {
 		return err
 	}
-	for _, r := range w.scenario.Rules {
-		l, _ := c.Limiter(r.Name)
-		c.limiters = append(c.limiters, l)
-	}
 	end.Attach(func(kind events.Kind, payload []byte) {
 		c.Receive(kind, payload)
-		c.link.Heard(kind, payload)
+		c.Link.Heard(kind, payload)
 		if kind == events.KindGrant {
 			w.retry(c)
 		}

@@ -3,8 +3,6 @@ package sim
 import (
 	"context"
 	"encoding/json"
-	"math/rand/v2"
-	"slices"
 	"testing"
 	"time"
 
@@ -139,30 +137,6 @@ func TestSilence(t *testing.T) {
 	sc = scenarioOf(t, "steady", scenario.Settings{Load: new(0.0), Duration: new(8000 * time.Hour)})
 	if r, err := Run(ctx, sc, Options{}); err != nil || !r.Interrupted {
 		t.Errorf("error %v, interrupted %v", err, r.Interrupted)
-	}
-}
-
-func TestQueue(t *testing.T) {
-	r := rand.New(rand.NewPCG(1, 1))
-	var q queue
-	at := make([]int64, 50)
-	for i := range at {
-		at[i] = r.Int64N(100)
-		q.set(i, at[i])
-	}
-	for range 5000 {
-		i, v := r.IntN(len(at)), r.Int64N(100)
-		if r.IntN(2) == 0 {
-			q.set(i, v)
-			at[i] = v
-		} else {
-			q.sooner(i, v)
-			at[i] = min(at[i], v)
-		}
-		number, due := q.first()
-		if least := slices.Min(at); due != least || number != slices.Index(at, least) {
-			t.Fatalf("first is %d at %d; want %d at %d", number, due, slices.Index(at, least), least)
-		}
 	}
 }
 

@@ -61,9 +61,6 @@ func FindLag(traces []*Trace, hits []Hit, end int64, until func(h Hit) int64) La
 
 // totalOf returns the total that answered the report with this hit in it.
 func (t *Trace) totalOf(h Hit) (total int64, ok bool) {
-	if t == nil {
-		return 0, false
-	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	list := t.sends[h.Key]
