@@ -3,8 +3,6 @@ package fleet
 import (
 	"context"
 	"slices"
-	"strings"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -95,27 +93,6 @@ func TestAsk(t *testing.T) {
 				t.Errorf("%s: the other rule did %+v", test.name, r)
 			}
 		})
-	}
-}
-
-// TestDecisionIsBracketed: a very long key is hashed before anything is decided, which takes a while on any machine. That
-// is in the decision's time, neither before it nor in the lateness, unless something else comes between: once is
-// enough.
-func TestDecisionIsBracketed(t *testing.T) {
-	c := lone(t, 1_000_000)
-	p := &plan{hits: [][]scenario.Hit{nil}, texts: []string{strings.Repeat("x", 8<<20)}, rules: []int{0}}
-	began := ownTime()
-	for {
-		due := ownTime()
-		d := newDriver(c, p, 0, due, due-int64(time.Hour), due+int64(time.Hour))
-		d.ask(t.Context(), scenario.Hit{}, due)
-		before, took, late := d.decided[0].at-due, d.took.Max(), d.late.Max()
-		if before < took/2 && late < took/2 {
-			return
-		}
-		if due-began > int64(time.Minute) {
-			t.Fatalf("a decision of %d ns, asked for at once, begins after %d ns and is %d ns late", took, before, late)
-		}
 	}
 }
 
@@ -232,30 +209,5 @@ func TestHammerDenies(t *testing.T) {
 	p.hits[0] = nil
 	if asked, admitted, _ := hammer(t.Context(), []*checker{c}, p, 2, time.Hour); asked != 0 || admitted != 0 {
 		t.Errorf("with nothing to ask: %d decisions, %d admitted", asked, admitted)
-	}
-}
-
-// TestHammerShares: a core has checkers of its own, or all of them if they are too few for that.
-func TestHammerShares(t *testing.T) {
-	for _, test := range []struct {
-		hits        []int
-		core, cores int
-		want        []int
-	}{
-		{[]int{32, 32, 32}, 0, 2, []int{0, 2}}, {[]int{32, 32, 32}, 1, 2, []int{1}}, {[]int{32, 32}, 3, 4, []int{0, 1}}, {[]int{32}, 1, 2, []int{0}},
-	} {
-		longer(t, func(length time.Duration) (enough bool) {
-			checkers, p := several(t, test.hits...)
-			var stopped atomic.Bool
-			defer time.AfterFunc(length, func() { stopped.Store(true) }).Stop()
-			p.hammer(checkers, test.core, test.cores, &stopped)
-			busy, _ := busyOf(checkers, p)
-			for _, number := range busy {
-				if !slices.Contains(test.want, number) {
-					t.Errorf("core %d of %d asks %v of %d checkers, want %v", test.core, test.cores, busy, len(checkers), test.want)
-				}
-			}
-			return slices.Equal(busy, test.want)
-		})
 	}
 }

@@ -74,21 +74,6 @@ func TestDecades(t *testing.T) {
 	}
 }
 
-// The place of a percentile is its number of nines, so that the tail has room.
-func TestLatencyCurve(t *testing.T) {
-	p := curve([]result.Quantile{
-		{Percent: 0, Value: 40}, {Percent: 90, Value: 100}, {Percent: 90.01, Value: 101}, {Percent: 99, Value: 1000},
-		{Percent: 99.9, Value: 0}, {Percent: 100, Value: 5000},
-	})
-	got := fmt.Sprintf("%v %q %q", p.At, p.AtText, p.Lines[0].Texts) // neither what is on the same spot nor 100 %
-	if want := `[0 1 2 3] ["0 %" "90 %" "99 %" "99.9 %"] ["40 ns" "100 ns" "1 µs" "0 ns"]`; got != want {
-		t.Errorf("places, percentiles and times are\n%s, want\n%s", got, want)
-	}
-	if got := p.Lines[0].Values; got[1] != 2 || got[2] != 3 || got[3] != 0 {
-		t.Errorf("logarithms are %v, want 2, 3 and 0 at the end", got)
-	}
-}
-
 // The steps of a sweep are in order, and a run outside it is not marked. What has no place on a
 // logarithmic axis is left out.
 func TestSweep(t *testing.T) {

@@ -119,23 +119,6 @@ func TestPageLeavesOutWhatIsNoNumber(t *testing.T) {
 	}
 }
 
-var (
-	header  = regexp.MustCompile(`<th\b[^>]*>`)
-	picture = regexp.MustCompile(`<[^>]*data-chart=[^>]*>`)
-)
-
-func TestPageCanBeHeard(t *testing.T) {
-	page := pageOf(t, sample(t))
-	for _, th := range header.FindAllString(page, -1) {
-		says(t, th, "scope=")
-	}
-	for _, tag := range picture.FindAllString(page, -1) {
-		if !strings.Contains(tag, `role="img"`) || !regexp.MustCompile(`aria-label="[^"]{30,}"`).MatchString(tag) {
-			t.Errorf("%s has no alternative in words", tag)
-		}
-	}
-}
-
 // What is vendored is what assets/README.md says, and its licence goes with every page.
 func TestVendoredLibrary(t *testing.T) {
 	page := pageOf(t, sample(t))

@@ -9,7 +9,6 @@ import (
 
 	"github.com/HdrHistogram/hdrhistogram-go"
 
-	"github.com/offpath-io/offpath/loadtest/oracle"
 	"github.com/offpath-io/offpath/loadtest/result"
 	"github.com/offpath-io/offpath/loadtest/scenario"
 	"github.com/offpath-io/offpath/loadtest/tap"
@@ -49,35 +48,6 @@ func value(t *testing.T, what string, p *float64) float64 {
 
 // about reports whether a figure out of a histogram of three digits is what it should be.
 func about(got, want float64) bool { return math.Abs(got-want) <= want/500 }
-
-// TestAccuracy: each figure is made of its own count. All numbers differ, so that none can stand in for
-// another.
-func TestAccuracy(t *testing.T) {
-	for _, test := range []struct {
-		name string
-		v    oracle.Verdict
-		want result.Accuracy
-	}{
-		{"nothing happened", oracle.Verdict{Worst: -1, OracleWorst: -1, RollingWorst: -1, OracleRollingWorst: -1}, result.Accuracy{
-			OverWorstWindow: -1, OracleOverWorstWindow: -1, RollingOverWorst: -1, OracleRollingOverWorst: -1,
-		}},
-		{"all differ", oracle.Verdict{
-			Hits: 1024, Admitted: 300, OracleAdmitted: 240,
-			Worst: 0.25, OracleWorst: -0.5, RollingWorst: 0.75, OracleRollingWorst: 0.125,
-			WrongAllow: 64, FalseDenial: 16, WrongAllowExact: 128, FalseDenialExact: 32,
-		}, result.Accuracy{
-			OverWorstWindow: 0.25, OracleOverWorstWindow: -0.5, RollingOverWorst: 0.75, OracleRollingOverWorst: 0.125,
-			OverTotal:       0.25,
-			WrongAllowShare: 1.0 / 16, FalseDenialShare: 1.0 / 64, WrongAllowShareExact: 1.0 / 8, FalseDenialShareExact: 1.0 / 32,
-		}},
-		{"less than the oracle", oracle.Verdict{Hits: 100, Admitted: 50, OracleAdmitted: 100}, result.Accuracy{OverTotal: -0.5}},
-		{"the oracle admits nothing", oracle.Verdict{Hits: 100, Admitted: 50}, result.Accuracy{}},
-	} {
-		if got := accuracy(test.v); got != test.want {
-			t.Errorf("%s:\ngot  %+v\nwant %+v", test.name, got, test.want)
-		}
-	}
-}
 
 // TestRun: ten fit each second. 4 hits come before the measured part and 3 after it; within it come 14
 // in one second, of which 13 are admitted, and 5 in another, of which 1 is denied for no reason.
