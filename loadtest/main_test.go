@@ -145,8 +145,8 @@ func read(t *testing.T, text []byte) (f result.File) {
 // quick are flags for 5,000 hits a second over some windows, by few checkers.
 var quick = strings.Fields("--duration 300ms --window 100ms --checkers 2")
 
-// TestRun: the whole way, from the arguments to the table and both files. What names a production fleet's NATS must not
-// draw load on it.
+// TestRun: the whole way, from the arguments to the table and both files. What names a production
+// fleet's NATS must not draw load on it.
 func TestRun(t *testing.T) {
 	if status, stdout, stderr := invoke(t.Context(), "hop", "steady"); status != 2 {
 		t.Errorf("scenarios without run: status %d, %q, %q", status, stdout, stderr)
@@ -223,7 +223,8 @@ func TestFiles(t *testing.T) {
 	}
 }
 
-// TestInterrupt: Ctrl-C in the middle of a run still prints what was measured, and begins nothing more.
+// TestInterrupt: Ctrl-C in the middle of a run still prints what was measured, and begins nothing
+// more.
 func TestInterrupt(t *testing.T) {
 	settings := scenario.Settings{Window: new(100 * time.Millisecond), Duration: new(time.Minute), Load: new(0.03), Checkers: new(2)}
 	steady, _ := scenario.Builtin("steady", settings)

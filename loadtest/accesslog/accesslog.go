@@ -1,12 +1,13 @@
-// Package accesslog reads the access logs of web servers, so that a load test can replay real traffic.
+// Package accesslog reads the access logs of web servers, so that a load test can replay real
+// traffic.
 //
 // [Read] takes Common and Combined Log Format, as Apache and nginx write them, plain or gzipped:
 //
 //	192.0.2.7 - kristie [17/May/2015:10:05:03 +0000] "GET /a HTTP/1.1" 200 512 "referer" "user agent"
 //
-// A line needs a client, a time, a request that begins and ends, a status and a size. What follows is
-// ignored, so that a line cut within its user agent is still an entry. [Log.Plan] turns the entries
-// into a plan of hits.
+// A line needs a client, a time, a request that begins and ends, a status and a size. What follows
+// is ignored, so that a line cut within its user agent is still an entry. [Log.Plan] turns the
+// entries into a plan of hits.
 package accesslog
 
 import (
@@ -30,7 +31,8 @@ const (
 // Log is what an access log says. It is not changed by its methods, and may be read concurrently.
 type Log struct {
 	Entries []Entry // in the file's order, which need not be that of time
-	// Refused are the first lines that are no entries, at most MaxRefusals; RefusedLines counts all.
+	// Refused are the first lines that are no entries, at most MaxRefusals; RefusedLines counts
+	// all.
 	Refused      []Refusal
 	RefusedLines int
 	// Lines are those that are not blank: each is an entry or refused.
@@ -55,8 +57,8 @@ type Refusal struct {
 // String returns the refusal in one line that is safe to print.
 func (r Refusal) String() string { return fmt.Sprintf("line %d: %s: %q", r.Line, r.Reason, r.Text) }
 
-// Read returns what a log says. It reads line by line, and keeps only the entries. An error means that
-// reading failed, and the Log holds what came before; or that no line at all is an entry.
+// Read returns what a log says. It reads line by line, and keeps only the entries. An error means
+// that reading failed, and the Log holds what came before; or that no line at all is an entry.
 func Read(r io.Reader) (Log, error) { return read(r, MaxLine) }
 
 func read(r io.Reader, maxLine int) (Log, error) {
@@ -77,8 +79,8 @@ func read(r io.Reader, maxLine int) (Log, error) {
 	}
 }
 
-// add takes in the line that came last, or ignores it if it is blank. A line that is not whole is too
-// long.
+// add takes in the line that came last, or ignores it if it is blank. A line that is not whole is
+// too long.
 func (l *Log) add(in *lines, line []byte, whole bool) {
 	if whole && len(bytes.TrimSpace(line)) == 0 {
 		return

@@ -49,7 +49,8 @@ func FuzzRead(f *testing.F) {
 	})
 }
 
-// countLines counts the lines that are not blank, in another way than the reader. One that is too long is not blank.
+// countLines counts the lines that are not blank, in another way than the reader. One that is too
+// long is not blank.
 func countLines(data []byte, maxLine int) int {
 	count := 0
 	for _, line := range bytes.Split(data, []byte("\n")) {

@@ -34,8 +34,8 @@ func newLines(r io.Reader, limit int) (*lines, error) {
 	return &lines{in: bufio.NewReaderSize(in, limit+len("\r\n")), limit: limit}, nil
 }
 
-// next returns a line without its end, valid until the next call. One that is longer than the limit is
-// not whole: it is cut, and read past. After the last line the error is io.EOF.
+// next returns a line without its end, valid until the next call. One that is longer than the limit
+// is not whole: it is cut, and read past. After the last line the error is io.EOF.
 func (l *lines) next() (line []byte, whole bool, err error) {
 	l.number++
 	line, err = l.in.ReadSlice('\n')

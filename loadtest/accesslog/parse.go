@@ -33,8 +33,8 @@ func parse(line string) (e Entry, err error) {
 	return e, checkStatus(rest)
 }
 
-// parseClient returns the first of the three fields before the time. The third one, the user, may have
-// spaces in it.
+// parseClient returns the first of the three fields before the time. The third one, the user, may
+// have spaces in it.
 func parseClient(who string) (string, error) {
 	client, rest, _ := strings.Cut(who, " ")
 	identity, user, _ := strings.Cut(rest, " ")
@@ -73,8 +73,8 @@ func parseStamp(stamp string) (time.Time, error) {
 	return t.UTC(), nil
 }
 
-// skipQuoted returns what follows the quotes that s begins with. A backslash takes the next byte with
-// it.
+// skipQuoted returns what follows the quotes that s begins with. A backslash takes the next byte
+// with it.
 func skipQuoted(s string) (after string, err error) {
 	if !strings.HasPrefix(s, `"`) {
 		return "", errors.New("no request in quotes after the time")

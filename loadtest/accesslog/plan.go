@@ -19,8 +19,8 @@ type PlanOptions struct {
 	// Whole, if not 0, is the unit in which silences are shortened, so that later hits keep their
 	// phase against the edges of a window of this length.
 	Whole time.Duration
-	// Group, if not nil, names the client that a logged client belongs to. It gets Entry.Client, and
-	// is called once for each.
+	// Group, if not nil, names the client that a logged client belongs to. It gets Entry.Client,
+	// and is called once for each.
 	Group func(client string) string
 	// Speed is how many times faster than the log; 1 is as it was. It must be above 0.
 	Speed float64
@@ -52,9 +52,9 @@ func (p Plan) Length() time.Duration {
 	return p.Hits[len(p.Hits)-1].At
 }
 
-// Plan orders the entries in time. A log knows only seconds, so each hit is put at a random moment of
-// its second. Then silences are cut, and then the speed applies. The result depends on nothing but the
-// log and the options.
+// Plan orders the entries in time. A log knows only seconds, so each hit is put at a random moment
+// of its second. Then silences are cut, and then the speed applies. The result depends on nothing
+// but the log and the options.
 func (l Log) Plan(o PlanOptions) (Plan, error) {
 	first, err := l.firstSecond()
 	if err != nil {
@@ -110,8 +110,8 @@ func (l Log) spread(first int64, seed uint64, group func(string) string) (client
 	return clients, hits
 }
 
-// cut moves the first hit to 0, and every other one closer to the one before, by a multiple of whole,
-// if they are too far apart.
+// cut moves the first hit to 0, and every other one closer to the one before, by a multiple of
+// whole, if they are too far apart.
 func (p *Plan) cut(longest, whole time.Duration) {
 	before, at := p.Hits[0].At, time.Duration(0)
 	for i := range p.Hits {

@@ -9,7 +9,8 @@ import (
 	"time"
 )
 
-// logAt returns a log of entries at these seconds, each with a client of its own that says which it is.
+// logAt returns a log of entries at these seconds, each with a client of its own that says which it
+// is.
 func logAt(seconds ...int64) Log {
 	var log Log
 	for i, second := range seconds {
@@ -25,8 +26,8 @@ func plan(t testing.TB, log Log, o PlanOptions) Plan {
 	return p
 }
 
-// Hits come in the order of time, and each in the second of its stamp, whatever the order of the file.
-// A few hundred of one second fill it evenly. One seed makes one plan.
+// Hits come in the order of time, and each in the second of its stamp, whatever the order of the
+// file. A few hundred of one second fill it evenly. One seed makes one plan.
 func TestPlanSpreads(t *testing.T) {
 	seconds := []int64{1_000, 5, 999, 5, 86_400}
 	for range 400 {

@@ -14,8 +14,8 @@ import (
 	"github.com/offpath-io/offpath/pkg/rules"
 )
 
-// plan is all hits of a run, each checker's by itself, drawn beforehand so that drawing costs nothing
-// while the run is on.
+// plan is all hits of a run, each checker's by itself, drawn beforehand so that drawing costs
+// nothing while the run is on.
 type plan struct {
 	traffic *scenario.Traffic
 	hits    [][]scenario.Hit // by checker, in order of time
@@ -87,8 +87,8 @@ func newDriver(c *checker, p *plan, number int, start, from, to int64) *driver {
 	}
 }
 
-// run asks for every hit at its time, or as soon after it as it can: hits that are overdue are asked
-// for one after the other, none is left out.
+// run asks for every hit at its time, or as soon after it as it can: hits that are overdue are
+// asked for one after the other, none is left out.
 func (d *driver) run(ctx context.Context) {
 	fine := d.newPause()
 	defer fine.Close()
@@ -177,7 +177,8 @@ func hammer(ctx context.Context, checkers []*checker, p *plan, cores int, length
 	return asked.Load(), passed.Load(), time.Duration(ownTime() - begin)
 }
 
-// hammer is one core's part: its share of the checkers, or, if there are fewer than cores, all of them.
+// hammer is one core's part: its share of the checkers, or, if there are fewer than cores, all of
+// them.
 func (p *plan) hammer(checkers []*checker, core, cores int, stopped *atomic.Bool) (asked, passed int64) {
 	if len(checkers) < cores {
 		core, cores = 0, 1

@@ -15,9 +15,9 @@ const (
 	sampleKeys = 50_000
 )
 
-// checkerMemory measures the memory of one key in a checker, its text included, with a checker of its
-// own: with the scenario's keys if there are enough of them, else with more like them. It returns nil
-// if that fails.
+// checkerMemory measures the memory of one key in a checker, its text included, with a checker of
+// its own: with the scenario's keys if there are enough of them, else with more like them. It
+// returns nil if that fails.
 func checkerMemory(sc *scenario.Scenario, p *plan) *float64 {
 	set, err := rules.NewSet(sc.Rules...)
 	if err != nil {

@@ -107,8 +107,9 @@ func (r *run) run(ctx context.Context, traces []*tap.Trace) (result.Run, error) 
 // longestWait is how long a run may wait for its phase.
 const longestWait = time.Minute
 
-// alignedStart returns when the warm-up begins: at a phase of the longest window, by the fleet's time,
-// that the scenario or the seed has chosen. A window that is longer than the wait that one can ask of anybody is met as it comes.
+// alignedStart returns when the warm-up begins: at a phase of the longest window, by the fleet's
+// time, that the scenario or the seed has chosen. A window that is longer than the wait that one
+// can ask of anybody is met as it comes.
 func (r *run) alignedStart(now int64) int64 {
 	soon := now + int64(100*time.Millisecond)
 	length := r.scenario.Longest()
@@ -127,7 +128,8 @@ func (r *run) alignedStart(now int64) int64 {
 	return edge + phase - r.offset.Load()
 }
 
-// drive asks for all hits, takes stock at both ends of the measured part, and tells of the progress.
+// drive asks for all hits, takes stock at both ends of the measured part, and tells of the
+// progress.
 func (r *run) drive(ctx context.Context) {
 	var driving, watching sync.WaitGroup
 	for i, c := range r.checkers {

@@ -112,8 +112,8 @@ type usage struct {
 // sameLives says whether two figures are of the same servers.
 func sameLives(a, b *usage) bool { return a != nil && b != nil && a.lives == b.lives }
 
-// usage returns what Redis, or all masters of a Cluster, have done and hold; nil if there is none, or
-// no answer.
+// usage returns what Redis, or all masters of a Cluster, have done and hold; nil if there is none,
+// or no answer.
 func (s *store) usage(ctx context.Context) *usage {
 	if s.memory != nil {
 		return nil

@@ -83,8 +83,8 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// check finds what is wrong with options that have their defaults. Numbers are in range: the command
-// line holds them to it.
+// check finds what is wrong with options that have their defaults. Numbers are in range: the
+// command line holds them to it.
 func (o Options) check() error {
 	switch {
 	case o.GRPC == "" && (o.Domain != "" || len(o.Descriptor) > 0 || o.Channels != 0):

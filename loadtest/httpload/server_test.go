@@ -32,7 +32,8 @@ func serve(t *testing.T, handler http.HandlerFunc) (url string, connections *ato
 	return server.URL + api.Path, connections
 }
 
-// Every request is sent once, with the body that the seed says, over no more connections than asked for.
+// Every request is sent once, with the body that the seed says, over no more connections than asked
+// for.
 func TestEveryRequestIsSentOnce(t *testing.T) {
 	var mu sync.Mutex
 	got := make(map[string]int)
@@ -120,7 +121,8 @@ func isCounted(t *testing.T, o Options, others [2]int, firstError string) {
 	}
 }
 
-// The checker's own server understands what is sent, by rule and by attributes, and limits each key.
+// The checker's own server understands what is sent, by rule and by attributes, and limits each
+// key.
 func TestDoor(t *testing.T) {
 	set, err := rules.Parse([]byte(`rules: [{name: per-user, key: [user], limit: 5/week, algorithm: fixed_window}]`))
 	must(t, err)

@@ -15,7 +15,8 @@ import (
 	"github.com/offpath-io/offpath/loadtest/pace"
 )
 
-// Tests of this file run in synctest's time, which passes only while everything waits: all figures are exact.
+// Tests of this file run in synctest's time, which passes only while everything waits: all figures
+// are exact.
 
 // reply is what a server without a network does with a request.
 type reply struct {
@@ -87,8 +88,9 @@ func options(o Options) Options {
 // near says whether a time is what was wanted, but for the histogram's exactness.
 func near(got, want time.Duration) bool { return (got - want).Abs() <= want/500 }
 
-// A server that stalls for 300 ms once, with two connections. A request is due every millisecond: of those due in the
-// stall, 201 are due 100 ms or more before its end. From the sending, only the two that were under way took long.
+// A server that stalls for 300 ms once, with two connections. A request is due every millisecond:
+// of those due in the stall, 201 are due 100 ms or more before its end. From the sending, only the
+// two that were under way took long.
 func TestStallShowsTheQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var over time.Time

@@ -9,7 +9,8 @@ import (
 	"github.com/offpath-io/offpath/loadtest/result"
 )
 
-// A fixed window's count starts at 0 with every window: a step of the chart is a window then. Too many steps are joined too.
+// A fixed window's count starts at 0 with every window: a step of the chart is a window then. Too
+// many steps are joined too.
 func TestTimelineJoinsSteps(t *testing.T) {
 	for _, test := range []struct {
 		name      string

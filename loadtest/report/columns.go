@@ -8,7 +8,8 @@ import (
 	"github.com/offpath-io/offpath/loadtest/result"
 )
 
-// A group is what belongs together: a table of its own on the terminal, a block in a run's section of the page.
+// A group is what belongs together: a table of its own on the terminal, a block in a run's section
+// of the page.
 type group struct {
 	Title   string
 	Columns []column
@@ -34,7 +35,8 @@ func (g group) Summary() []column {
 
 func headOf(c column) string { return strings.ReplaceAll(c.Head, "|", " ") }
 
-// groups is every figure of a run, in the order of reading. The tables, the sheet and the page all come from here.
+// groups is every figure of a run, in the order of reading. The tables, the sheet and the page all
+// come from here.
 var groups = []group{
 	{"Run", overall},
 	{"Accuracy", accuracy},
@@ -44,7 +46,8 @@ var groups = []group{
 	{"Parameters", parameters},
 }
 
-// findings are the groups without the last: where one run is shown alone, its parameters are told in words.
+// findings are the groups without the last: where one run is shown alone, its parameters are told
+// in words.
 func findings() []group { return groups[:len(groups)-1] }
 
 var overall = []column{

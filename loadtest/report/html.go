@@ -50,8 +50,8 @@ type runView struct {
 }
 
 // HTML writes a result as one page that needs nothing beside itself: its style, its script and its
-// data are inside, and it forbids itself any request. An error is w's, or says that the page could not
-// be made.
+// data are inside, and it forbids itself any request. An error is w's, or says that the page could
+// not be made.
 func HTML(w io.Writer, f result.File) error {
 	v, plots := view{File: f}, map[string]*plot{}
 	for i, r := range f.Runs {

@@ -105,7 +105,8 @@ func plotsIn(t *testing.T, page string) map[string]plot {
 	return plots
 }
 
-// JSON has no such numbers, so that they cannot come from a file; a page is better than none all the same.
+// JSON has no such numbers, so that they cannot come from a file; a page is better than none all
+// the same.
 func TestPageLeavesOutWhatIsNoNumber(t *testing.T) {
 	f := sample(t)
 	nan, inf := math.NaN(), math.Inf(1)

@@ -1,6 +1,6 @@
-// Package report shows what a load test found out: as tables on a terminal, and as one HTML page with charts that opens
-// offline. It reckons nothing that is not in the result; both views take their figures, and the figures' names, from one
-// list (columns.go).
+// Package report shows what a load test found out: as tables on a terminal, and as one HTML page
+// with charts that opens offline. It reckons nothing that is not in the result; both views take
+// their figures, and the figures' names, from one list (columns.go).
 package report
 
 import (
@@ -14,9 +14,9 @@ import (
 	"github.com/offpath-io/offpath/loadtest/result"
 )
 
-// Terminal writes a result for a terminal of 80 columns (one run: a sheet) or 140 (several runs: a line each with the
-// most telling figures, then all figures, a table for each kind). What must not be overlooked is written last. The only
-// errors are w's.
+// Terminal writes a result for a terminal of 80 columns (one run: a sheet) or 140 (several runs: a
+// line each with the most telling figures, then all figures, a table for each kind). What must not
+// be overlooked is written last. The only errors are w's.
 func Terminal(w io.Writer, f result.File) error {
 	out := bufio.NewWriter(w) // it remembers the first error, which Flush returns
 	switch len(f.Runs) {
@@ -73,7 +73,8 @@ func table(w io.Writer, title string, runs []result.Run, columns []column) {
 	align(w, rows)
 }
 
-// align writes rows with the first column to the left and the others to the right, as figures want it.
+// align writes rows with the first column to the left and the others to the right, as figures want
+// it.
 func align(w io.Writer, rows [][]string) {
 	width := 0
 	for _, row := range rows {
@@ -82,7 +83,8 @@ func align(w io.Writer, rows [][]string) {
 	var text strings.Builder
 	cells := tabwriter.NewWriter(&text, 0, 0, 2, ' ', tabwriter.AlignRight)
 	for _, row := range rows {
-		// The writer aligns all columns to the right, and pads the first too; spaces behind a name take it to the left.
+		// The writer aligns all columns to the right, and pads the first too; spaces behind a name
+		// take it to the left.
 		row[0] += strings.Repeat(" ", width-utf8.RuneCountInString(row[0]))
 		fmt.Fprintln(cells, strings.Join(row, "\t")+"\t")
 	}

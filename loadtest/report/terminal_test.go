@@ -25,8 +25,8 @@ func terminal(t *testing.T, f result.File) string {
 
 var update = flag.Bool("update", false, "write the golden files anew")
 
-// golden compares a text with a file of testdata. After a change that is meant: go test -update, and
-// look at the difference.
+// golden compares a text with a file of testdata. After a change that is meant: go test -update,
+// and look at the difference.
 func golden(t *testing.T, name, got string) {
 	t.Helper()
 	path := filepath.Join("testdata", name)
@@ -43,8 +43,8 @@ func golden(t *testing.T, name, got string) {
 	}
 }
 
-// TestTerminal: several runs are tables of at most 140 columns, one run is a sheet of at most 85. What
-// is wrong comes last.
+// TestTerminal: several runs are tables of at most 140 columns, one run is a sheet of at most 85.
+// What is wrong comes last.
 func TestTerminal(t *testing.T) {
 	tables := terminal(t, troubled(t))
 	one := sample(t)
@@ -67,8 +67,8 @@ func widest(text string) int {
 	return most
 }
 
-// sample is three runs, two live and one simulated, with all figures that such runs have. The figures
-// are invented, but of the size that real ones are.
+// sample is three runs, two live and one simulated, with all figures that such runs have. The
+// figures are invented, but of the size that real ones are.
 func sample(t *testing.T) (f result.File) {
 	t.Helper()
 	text, err := os.ReadFile("testdata/sample.json")

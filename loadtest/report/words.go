@@ -145,7 +145,8 @@ func messages(p result.Params) string {
 	return text + "."
 }
 
-// alarms are what a reader must not overlook: runs that were stopped, and hits that are not accounted for.
+// alarms are what a reader must not overlook: runs that were stopped, and hits that are not
+// accounted for.
 func alarms(f result.File) []string {
 	var list []string
 	for _, r := range f.Runs {

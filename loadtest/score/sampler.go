@@ -10,8 +10,8 @@ import (
 // TracedKeys is how many keys of each stream are looked at for the refresh lag, the busiest first.
 const TracedKeys = 64
 
-// TracedCheckers is on how many checkers they are looked at: in a large simulation those few, evenly
-// chosen, stand for all.
+// TracedCheckers is on how many checkers they are looked at: in a large simulation those few,
+// evenly chosen, stand for all.
 const TracedCheckers = 16
 
 // traced returns the checkers that are looked at.

@@ -22,8 +22,8 @@ func (s *sampler) times() []int64 {
 	return list
 }
 
-// TestSampled: which hits of a key with a limit of 10 a second are looked at. Each step is n hits, 1 ms
-// after each other.
+// TestSampled: which hits of a key with a limit of 10 a second are looked at. Each step is n hits,
+// 1 ms after each other.
 func TestSampled(t *testing.T) {
 	type step struct {
 		at      time.Duration // since the start; the measured part is from 2 s to 6 s

@@ -44,7 +44,8 @@ func New(sc *scenario.Scenario, t *scenario.Traffic, start int64) *Score {
 // Measured returns the measured part, in Unix nanoseconds.
 func (s *Score) Measured() (from, to int64) { return s.from, s.to }
 
-// Hit takes in what a checker decided at a time in Unix nanoseconds, not before that of the hit before.
+// Hit takes in what a checker decided at a time in Unix nanoseconds, not before that of the hit
+// before.
 func (s *Score) Hit(now int64, h scenario.Hit, allowed bool) {
 	now = max(now, s.last)
 	s.last = now
@@ -61,8 +62,8 @@ func (s *Score) Hit(now int64, h scenario.Hit, allowed bool) {
 // Admitted returns how many hits were admitted in all, the warm-up included.
 func (s *Score) Admitted() int64 { return s.admitted }
 
-// Run begins the figures of a run that ended at a time in Unix nanoseconds: all that follow from the
-// hits alone.
+// Run begins the figures of a run that ended at a time in Unix nanoseconds: all that follow from
+// the hits alone.
 func (s *Score) Run(end int64) result.Run {
 	end = min(end, s.to)
 	v := s.judge.Verdict(end)
@@ -144,8 +145,8 @@ func Conservation(admitted int64, checkers []check.Stats, ledger storage.Ledger)
 	return c
 }
 
-// Lag looks for how long hits took to other checkers. traces are by checker, nil for those that were
-// not listened to; the measured part ended at a time in Unix nanoseconds.
+// Lag looks for how long hits took to other checkers. traces are by checker, nil for those that
+// were not listened to; the measured part ended at a time in Unix nanoseconds.
 func (s *Score) Lag(traces []*tap.Trace, end int64) result.Lag {
 	lag := tap.FindLag(traces, s.lag.hits, min(end, s.to), func(h tap.Hit) int64 {
 		shape := s.scenario.Rules[s.traffic.Rule(h.Key)].Window

@@ -49,8 +49,8 @@ func value(t *testing.T, what string, p *float64) float64 {
 // about reports whether a figure out of a histogram of three digits is what it should be.
 func about(got, want float64) bool { return math.Abs(got-want) <= want/500 }
 
-// TestRun: ten fit each second. 4 hits come before the measured part and 3 after it; within it come 14
-// in one second, of which 13 are admitted, and 5 in another, of which 1 is denied for no reason.
+// TestRun: ten fit each second. 4 hits come before the measured part and 3 after it; within it come
+// 14 in one second, of which 13 are admitted, and 5 in another, of which 1 is denied for no reason.
 func TestRun(t *testing.T) {
 	s := newScore(tenASecond(1, 2))
 	second := time.Second
@@ -99,8 +99,9 @@ func TestRun(t *testing.T) {
 	}
 }
 
-// TestRunEndsEarly: the time that had been is what rates are over, and a run that did not come to its measured part has
-// none. A hit with a time before the last one's counts as if at the same time.
+// TestRunEndsEarly: the time that had been is what rates are over, and a run that did not come to
+// its measured part has none. A hit with a time before the last one's counts as if at the same
+// time.
 func TestRunEndsEarly(t *testing.T) {
 	for _, test := range []struct {
 		end           time.Duration
@@ -177,7 +178,8 @@ func TestLatency(t *testing.T) {
 			t.Errorf("%s is %v, want %v", q.name, got, q.want)
 		}
 	}
-	// p99 and p99.9 of this distribution are nearer than the bound above: they must differ all the same.
+	// p99 and p99.9 of this distribution are nearer than the bound above: they must differ all the
+	// same.
 	if *l.P50 >= *l.P90 || *l.P90 >= *l.P99 || *l.P99 >= *l.P999 || *l.P999 > *l.Max {
 		t.Errorf("not in order: %v %v %v %v %v", *l.P50, *l.P90, *l.P99, *l.P999, *l.Max)
 	}

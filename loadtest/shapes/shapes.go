@@ -1,6 +1,6 @@
-// Package shapes shows what each algorithm lets through of one and the same traffic, as a picture: bars of what
-// was asked for, and in front of them of what passed, and when. The decisions are a real checker's, in virtual
-// time.
+// Package shapes shows what each algorithm lets through of one and the same traffic, as a picture:
+// bars of what was asked for, and in front of them of what passed, and when. The decisions are a
+// real checker's, in virtual time.
 package shapes
 
 import (
@@ -27,8 +27,8 @@ type Shape struct {
 	Passed      []int
 }
 
-// asked are the times of all hits: a steady trickle below the limit, twenty at once, three times the limit for a while,
-// nothing, and twenty at once again.
+// asked are the times of all hits: a steady trickle below the limit, twenty at once, three times
+// the limit for a while, nothing, and twenty at once again.
 func asked() []time.Duration {
 	var all []time.Duration
 	steady := func(from, to time.Duration, n int) {

@@ -113,8 +113,9 @@ func seeds() uint64 {
 	return 5
 }
 
-// TestClocksAreCorrected: a checker that gets every hit decides just as the exact limiter does, which goes by the true
-// time, also if its clock is off: it has asked what time it is. One that never heard goes by its own clock.
+// TestClocksAreCorrected: a checker that gets every hit decides just as the exact limiter does,
+// which goes by the true time, also if its clock is off: it has asked what time it is. One that
+// never heard goes by its own clock.
 func TestClocksAreCorrected(t *testing.T) {
 	sc := scenarioOf(t, "steady", short(scenario.Settings{Checkers: new(1)}))
 	alone := []Partition{{Checkers: 1, From: -time.Hour, For: 2 * time.Hour}}
@@ -141,8 +142,8 @@ func TestClocksAreCorrected(t *testing.T) {
 	}
 }
 
-// TestSkew: clocks are off either way, by as much as was asked for and no more; and the checkers find
-// out, but for how long the messages take.
+// TestSkew: clocks are off either way, by as much as was asked for and no more; and the checkers
+// find out, but for how long the messages take.
 func TestSkew(t *testing.T) {
 	sc := scenarioOf(t, "steady", scenario.Settings{Checkers: new(200)})
 	w := worldOf(t, sc, Options{Seed: 1, Skew: 500 * ms, Delay: 3 * ms})
@@ -160,9 +161,9 @@ func TestSkew(t *testing.T) {
 	}
 }
 
-// TestReports: by the timer alone a checker that has always something to say says it every 50 ms of the
-// measured part, whatever its clock says and however long the warm-up is. Near the limit checkers
-// report more often than that.
+// TestReports: by the timer alone a checker that has always something to say says it every 50 ms of
+// the measured part, whatever its clock says and however long the warm-up is. Near the limit
+// checkers report more often than that.
 func TestReports(t *testing.T) {
 	alone := scenarioOf(t, "steady", scenario.Settings{
 		Checkers: new(1), TimerOnly: new(true), Load: new(0.9), Duration: new(4 * time.Second),

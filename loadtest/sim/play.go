@@ -68,7 +68,8 @@ func (w *world) cost() tap.Cost {
 	return sum
 }
 
-// play plays the traffic, which begins at a time in Unix nanoseconds, to its end, or until ctx is done.
+// play plays the traffic, which begins at a time in Unix nanoseconds, to its end, or until ctx is
+// done.
 func (w *world) play(ctx context.Context, start int64, traffic *scenario.Traffic, s *score.Score) (interrupted bool) {
 	_, end := s.Measured()
 	w.judge = func(h scenario.Hit, allowed bool) { s.Hit(w.now, h, allowed) }

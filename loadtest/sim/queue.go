@@ -2,8 +2,8 @@ package sim
 
 import "container/heap"
 
-// queue says whose next step is due when: a heap of numbers by time, then by number. Numbers are small
-// and dense.
+// queue says whose next step is due when: a heap of numbers by time, then by number. Numbers are
+// small and dense.
 type queue struct {
 	numbers []int
 	place   []int // in numbers, by number

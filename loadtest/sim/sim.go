@@ -1,6 +1,6 @@
-// Package sim runs a scenario in virtual time: the same code of checkers, aggregators and store as in
-// a live run, stepped by hand over an in-memory network that can be slow, lossy and torn. What happens
-// depends on the scenario, the options and the seed alone.
+// Package sim runs a scenario in virtual time: the same code of checkers, aggregators and store as
+// in a live run, stepped by hand over an in-memory network that can be slow, lossy and torn. What
+// happens depends on the scenario, the options and the seed alone.
 //
 // Nothing in it takes time but the network: decisions, folds and the store are instantaneous.
 package sim
@@ -80,7 +80,8 @@ func (f Failure) String() string {
 func (p Partition) String() string { return fmt.Sprintf("%d@%v+%v", p.Checkers, p.From, p.For) }
 
 // stepFloor and gather are what the real loops do: check.Run takes a step that it is woken for a
-// millisecond after the last one at the earliest, and a worker looks at its requests when the first has waited for so long.
+// millisecond after the last one at the earliest, and a worker looks at its requests when the first
+// has waited for so long.
 const (
 	stepFloor = int64(time.Millisecond)
 	gather    = 2 * time.Millisecond
@@ -232,7 +233,8 @@ func newWorld(sc *scenario.Scenario, o Options, traces []*tap.Trace) (*world, er
 		memory: memstore.New(),
 	}
 	w.store = tap.NewStore(w.memory)
-	// The phase of the scenario against the windows' edges is left to chance, unless it says otherwise.
+	// The phase of the scenario against the windows' edges is left to chance, unless it says
+	// otherwise.
 	length := int64(sc.Longest())
 	phase := w.rand.Int64N(length)
 	if sc.Phase != nil {

@@ -82,8 +82,9 @@ func TestSeedDecides(t *testing.T) {
 	}
 }
 
-// TestOneCheckerIsExact: a checker that gets every hit knows all there is to know, so it must decide just as the exact
-// limiter of the same algorithm does. What a simulation finds beyond that is due to distribution.
+// TestOneCheckerIsExact: a checker that gets every hit knows all there is to know, so it must
+// decide just as the exact limiter of the same algorithm does. What a simulation finds beyond that
+// is due to distribution.
 func TestOneCheckerIsExact(t *testing.T) {
 	for _, a := range []rules.Algorithm{
 		rules.SlidingWindow, rules.FixedWindow, rules.SlidingLog, rules.TokenBucket, rules.LeakyBucket,
@@ -140,8 +141,8 @@ func TestSilence(t *testing.T) {
 	}
 }
 
-// TestStrictIsNeverOver: under strict enforcement no scenario exceeds a limit, on a good network or a bad one, and on
-// a good one, where hits wait, nearly all that fits passes.
+// TestStrictIsNeverOver: under strict enforcement no scenario exceeds a limit, on a good network or
+// a bad one, and on a good one, where hits wait, nearly all that fits passes.
 func TestStrictIsNeverOver(t *testing.T) {
 	good := Options{Delay: 2 * time.Millisecond, Acquire: 20 * time.Millisecond}
 	for name, lost := range map[string]float64{ // at most: 1.5 times the most of seeds 0 to 5

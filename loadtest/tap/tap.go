@@ -42,8 +42,8 @@ type Link struct {
 	reports, reportBytes, heardBytes atomic.Int64
 }
 
-// NewLink listens in on a link. now tells the time in Unix nanoseconds; trace is nil if nobody wants
-// to know when the checker learnt what.
+// NewLink listens in on a link. now tells the time in Unix nanoseconds; trace is nil if nobody
+// wants to know when the checker learnt what.
 func NewLink(link check.Link, now func() int64, trace *Trace) *Link {
 	return &Link{Link: link, now: now, trace: trace}
 }
@@ -107,8 +107,8 @@ func NewChecker(sc *scenario.Scenario, link *Link, o check.Options) (c Checker, 
 	return c, nil
 }
 
-// Store is an aggregator's store whose commands are counted: calls, each of which is one command, but
-// for the first ones to a new Redis. It is safe for concurrent use.
+// Store is an aggregator's store whose commands are counted: calls, each of which is one command,
+// but for the first ones to a new Redis. It is safe for concurrent use.
 type Store struct {
 	storage.Store
 	commands, joins atomic.Int64

@@ -157,7 +157,8 @@ func TestRubbish(t *testing.T) {
 	}
 }
 
-// TestTraceIsBounded: what comes before its beginning, what is no news, and what there is no room for.
+// TestTraceIsBounded: what comes before its beginning, what is no news, and what there is no room
+// for.
 func TestTraceIsBounded(t *testing.T) {
 	s := newScript(t)
 	s.traces[1].From(1000)
