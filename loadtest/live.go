@@ -167,7 +167,8 @@ func describe(sc *scenario.Scenario) string {
 		printable(sc.Title()), sc.Checkers, sc.Duration.Round(time.Millisecond), sc.Warmup)
 }
 
-// printable leaves out what a terminal would take for a command: a scenario's name is anybody's text.
+// printable leaves out what a terminal would take for a command: a scenario's name is anybody's
+// text.
 func printable(text string) string {
 	return strings.Map(func(r rune) rune {
 		if !unicode.IsPrint(r) {

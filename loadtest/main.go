@@ -1,6 +1,6 @@
-// Command loadtest shows what offpath's trade costs: it puts load on a fleet, live or simulated, holds
-// every decision against an exact limiter that sees every hit in order, and reports both errors, the
-// latency of decisions and the cost of counting.
+// Command loadtest shows what offpath's trade costs: it puts load on a fleet, live or simulated,
+// holds every decision against an exact limiter that sees every hit in order, and reports both
+// errors, the latency of decisions and the cost of counting.
 //
 // Without arguments it runs a steady load on a fleet within this process, and writes a page with
 // charts. "loadtest --help" lists the commands.

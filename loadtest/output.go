@@ -29,8 +29,8 @@ func (o *output) add(s *pflag.FlagSet) {
 		"`FILE` for all figures as JSON; - prints them instead of the table")
 }
 
-// write writes the files, and then prints the table, so that nobody who stops reading keeps the files
-// from being written. The page is left out beside JSON on stdout, unless it was asked for.
+// write writes the files, and then prints the table, so that nobody who stops reading keeps the
+// files from being written. The page is left out beside JSON on stdout, unless it was asked for.
 func (o *output) write(runs []result.Run, stdout, stderr io.Writer, htmlGiven bool) error {
 	if len(runs) == 0 {
 		return nil
@@ -92,8 +92,8 @@ func checkFile(name string) error {
 	return errors.Join(f.Close(), os.Remove(f.Name()))
 }
 
-// target returns the file that a name stands for, behind any links, and whether it is, or will be, a
-// regular one.
+// target returns the file that a name stands for, behind any links, and whether it is, or will be,
+// a regular one.
 func target(name string) (path string, regular bool, err error) {
 	if path, err = filepath.EvalSymlinks(name); errors.Is(err, os.ErrNotExist) {
 		return name, true, nil
@@ -117,7 +117,8 @@ func writeJSON(w io.Writer, f result.File) error {
 	return e.Encode(f)
 }
 
-// toFile writes a regular file whole or not at all, and into anything else, such as a pipe, as it comes.
+// toFile writes a regular file whole or not at all, and into anything else, such as a pipe, as it
+// comes.
 func toFile(name string, write func(io.Writer) error) error {
 	path, regular, err := target(name)
 	if err != nil {

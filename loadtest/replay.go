@@ -156,8 +156,8 @@ func readLog(name string, stderr io.Writer) (accesslog.Log, error) {
 	return log, nil
 }
 
-// scenarios makes one scenario for each limit. The replay takes as long as fit, if that is not 0 and
-// no speed was asked for.
+// scenarios makes one scenario for each limit. The replay takes as long as fit, if that is not 0
+// and no speed was asked for.
 func (r *replay) scenarios(log accesslog.Log, fit time.Duration) ([]scenario.Scenario, error) {
 	if r.maxGap < 0 {
 		r.maxGap = 3 * r.window
@@ -197,8 +197,8 @@ func (r *replay) scenarios(log accesslog.Log, fit time.Duration) ([]scenario.Sce
 	return list, nil
 }
 
-// client returns who is limited for a client in the log: his address by its prefix, without port and zone, or the host
-// name that was logged instead.
+// client returns who is limited for a client in the log: his address by its prefix, without port
+// and zone, or the host name that was logged instead.
 func (r *replay) client(logged string) string {
 	addr, ok := identity.ParseAddr(logged)
 	if !ok {
@@ -207,8 +207,8 @@ func (r *replay) client(logged string) string {
 	return identity.Group(addr, r.v4, r.v6)
 }
 
-// scaled makes the window shorter by the speed. Its buckets must be whole milliseconds, so the speed
-// gives way a little.
+// scaled makes the window shorter by the speed. Its buckets must be whole milliseconds, so the
+// speed gives way a little.
 func scaled(length time.Duration, buckets int, speed float64) (time.Duration, float64) {
 	if speed == 1 {
 		return length, 1
@@ -223,22 +223,24 @@ func (r *replay) scenario(plan accesslog.Plan, limit int, length time.Duration, 
 	for _, h := range plan.Hits {
 		fixed.Hits = append(fixed.Hits, scenario.FixedHit{At: h.At, Key: h.Client})
 	}
-	// The first hit is where it was against the edge of its window; with a scaled window, in proportion.
+	// The first hit is where it was against the edge of its window; with a scaled window, in
+	// proportion.
 	edge := time.Duration(plan.Start.UnixNano() % int64(r.window))
 	phase := time.Duration(float64(edge) * float64(length) / float64(r.window))
-	return scenario.Scenario{
+	sc := scenario.Scenario{
 		Phase: &phase,
 		Name:  "replay", Variant: fmt.Sprintf("%d/%s per address", limit, brief(r.window)),
 		Description: fmt.Sprintf("an access log of %d hits by %d addresses over %v, of which silences left %v, at %.4g times its speed",
 			len(plan.Hits), len(plan.Clients), plan.Span.Round(time.Second), plan.Kept.Round(time.Second), speed),
 		Rules: []rules.Rule{{
-			Name: "per-address", Key: []string{"ip"}, Limit: int64(limit), Enforcement: r.enforcement,
+			Name: "per-address", Key: []string{"ip"}, Limit: int64(limit),
 			Window: window.Shape{Length: length, Buckets: r.buckets},
 		}},
 		Duration: plan.Length() + time.Second, // so that the last hit is in it, even if it is late
-		Checkers: r.checkers, Aggregators: r.aggregators, Flush: r.flush, TimerOnly: r.timerOnly,
-		Fixed: fixed, Speed: speed,
+		Fixed:    fixed, Speed: speed,
 	}
+	r.forScenarios().Fleet(&sc)
+	return sc
 }
 
 // brief writes a duration without the zeros at its end: 1m for 1m0s.

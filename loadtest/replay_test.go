@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/spf13/cobra"
+
 	"github.com/offpath-io/offpath/loadtest/result"
 )
 
@@ -50,6 +52,7 @@ func TestReplayFits(t *testing.T) {
 		scaled     bool
 	}{{liveLength, false, true}, {liveLength, true, false}, {0, false, false}} {
 		r := newReplay()
+		r.add(&cobra.Command{})
 		r.realWindow, r.maxGap = test.realWindow, time.Hour
 		list, err := r.scenarios(log, test.fit)
 		if err != nil || len(list) != 2 {
@@ -99,7 +102,8 @@ func TestBrief(t *testing.T) {
 	}
 }
 
-// TestReplayGroups: one customer's IPv6 addresses share a limit, whatever they are logged with, and others do not.
+// TestReplayGroups: one customer's IPv6 addresses share a limit, whatever they are logged with, and
+// others do not.
 func TestReplayGroups(t *testing.T) {
 	log := filepath.Join(t.TempDir(), "access.log")
 	var text strings.Builder

@@ -28,7 +28,8 @@ import (
 // canary is in every secret.
 const canary = "CANARY"
 
-// TestSecuredAPIs: servers that want to see certificates are loaded by whoever has one, and by nobody else.
+// TestSecuredAPIs: servers that want to see certificates are loaded by whoever has one, and by
+// nobody else.
 func TestSecuredAPIs(t *testing.T) {
 	ca := tlsfilestest.NewAuthority(t, "authority")
 	config := &tls.Config{Certificates: []tls.Certificate{ca.Pair("server")}, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: ca.Pool()}
@@ -82,7 +83,8 @@ func serveEnvoy(t *testing.T, rule string, options ...grpc.ServerOption) (addres
 	return listener.Addr().String()
 }
 
-// TestSecuredServers: a live run on a NATS and a Redis that both have mutual TLS, users and passwords.
+// TestSecuredServers: a live run on a NATS and a Redis that both have mutual TLS, users and
+// passwords.
 func TestSecuredServers(t *testing.T) {
 	ca, password := tlsfilestest.NewAuthority(t, "authority"), filepath.Join(t.TempDir(), "password")
 	f, pair := ca.Dir("loadtest"), ca.Pair("nats")

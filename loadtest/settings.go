@@ -20,30 +20,34 @@ import (
 
 // settings are the flags that run and sim share.
 type settings struct {
+	scenario.Settings
 	set *pflag.FlagSet // of the command
 
-	checkers, aggregators, buckets, keys int
-	limit, burst                         int
-	algorithm                            rules.Algorithm
-	load                                 float64
-	window, flush, duration              time.Duration
-	timerOnly                            bool
-	enforcement                          rules.Enforcement
-	acquire                              time.Duration
-	seed                                 uint64
-	delay, jitter                        time.Duration
-	noSweep                              bool
+	acquire, delay, jitter time.Duration
+	seed                   uint64
+	timerOnly, noSweep     bool
 	output
 }
 
 func defaultSettings() settings {
-	return settings{
-		checkers: scenario.DefaultCheckers, aggregators: scenario.DefaultAggregators,
-		limit: scenario.DefaultLimit, burst: scenario.DefaultLimit, window: scenario.DefaultWindow, buckets: 1,
-		load: scenario.DefaultLoad, flush: scenario.DefaultFlush, keys: scenario.DefaultKeys,
-		duration: scenario.DefaultDuration, seed: 1, acquire: 20 * time.Millisecond,
-		output: output{html: "offpath-loadtest.html"},
-	}
+	return settings{seed: 1, acquire: 20 * time.Millisecond, output: output{html: "offpath-loadtest.html"}}
+}
+
+// optional adds a flag that leaves *p nil unless it is given. Help shows the default.
+func optional[T any](
+	s *pflag.FlagSet, p **T, otherwise T, name, usage string, parse func(string) (T, error),
+) {
+	flags.Add(s, &otherwise, name, usage, func(text string) (T, error) {
+		v, err := parse(text)
+		*p = &v
+		return v, err
+	})
+}
+
+// hits takes a limit or a burst.
+func hits(text string) (int64, error) {
+	n, err := flags.Int(1, int(window.MaxCount))(text)
+	return int64(n), err
 }
 
 // add adds the flags to a command.
@@ -54,39 +58,39 @@ func (c *settings) add(cmd *cobra.Command) {
 }
 
 func (c *settings) addRule(s *pflag.FlagSet) {
-	flags.Add(s, &c.limit, "limit", "limit of `N` hits", flags.Int(1, int(window.MaxCount)))
-	flags.Add(s, &c.window, "window", "`DURATION` of the window",
+	optional(s, &c.Limit, scenario.DefaultLimit, "limit", "limit of `N` hits", hits)
+	optional(s, &c.Window, scenario.DefaultWindow, "window", "`DURATION` of the window",
 		flags.Duration(time.Millisecond, window.MaxLength))
-	flags.Add(s, &c.buckets, "buckets", "`N` buckets in the window",
-		flags.Int(1, window.MaxBuckets))
-	flags.Add(s, &c.algorithm, "algorithm", "`WHICH` algorithm counts hits: sliding_window, "+
-		"fixed_window, sliding_log, token_bucket or leaky_bucket",
+	optional(s, &c.Buckets, 1, "buckets", "`N` buckets in the window", flags.Int(1, window.MaxBuckets))
+	optional(s, &c.Algorithm, rules.SlidingWindow, "algorithm", "`WHICH` algorithm counts hits: "+
+		"sliding_window, fixed_window, sliding_log, token_bucket or leaky_bucket",
 		flags.OneOf(rules.SlidingWindow, rules.FixedWindow, rules.SlidingLog, rules.TokenBucket,
 			rules.LeakyBucket))
-	flags.Add(s, &c.burst, "burst", "a token bucket holds `N` tokens, a leaky bucket N hits; by "+
-		"default as many as the limit", flags.Int(1, int(window.MaxCount)))
+	optional(s, &c.Burst, scenario.DefaultLimit, "burst", "a token bucket holds `N` tokens, a leaky "+
+		"bucket N hits; by default as many as the limit", hits)
 }
 
 func (c *settings) addTraffic(s *pflag.FlagSet) {
-	flags.Add(s, &c.load, "load", "offer each key `X` times the limit (zipf: all together)",
-		flags.Float(0, 1e6))
-	flags.Add(s, &c.keys, "keys", "`N` keys", flags.Int(1, scenario.MaxKeys))
-	flags.Add(s, &c.duration, "duration", "`DURATION` of the measured part; the warm-up before it "+
-		"is two windows as a rule", flags.Duration(time.Millisecond, scenario.MaxDuration))
+	optional(s, &c.Load, scenario.DefaultLoad, "load",
+		"offer each key `X` times the limit (zipf: all together)", flags.Float(0, 1e6))
+	optional(s, &c.Keys, scenario.DefaultKeys, "keys", "`N` keys", flags.Int(1, scenario.MaxKeys))
+	optional(s, &c.Duration, scenario.DefaultDuration, "duration", "`DURATION` of the measured part; "+
+		"the warm-up before it is two windows as a rule",
+		flags.Duration(time.Millisecond, scenario.MaxDuration))
 }
 
 // addFleet adds the flags that are not about the traffic.
 func (c *settings) addFleet(cmd *cobra.Command) {
 	c.set = cmd.Flags()
 	flags.Topic(cmd, "Fleet", func(s *pflag.FlagSet) {
-		flags.Add(s, &c.checkers, "checkers", "`N` checkers", flags.Int(1, scenario.MaxCheckers))
-		flags.Add(s, &c.aggregators, "aggregators", "`N` aggregators",
+		optional(s, &c.Checkers, scenario.DefaultCheckers, "checkers", "`N` checkers",
+			flags.Int(1, scenario.MaxCheckers))
+		optional(s, &c.Aggregators, scenario.DefaultAggregators, "aggregators", "`N` aggregators",
 			flags.Int(1, scenario.MaxAggregators))
-		flags.Add(s, &c.flush, "flush", "`INTERVAL` between two flushes of a checker",
-			flags.Duration(time.Millisecond, time.Minute))
-		flags.Add(s, &c.enforcement, "enforcement",
-			"`HOW` strictly the limits hold: async or strict",
-			flags.OneOf(rules.Async, rules.Strict))
+		optional(s, &c.Flush, scenario.DefaultFlush, "flush",
+			"`INTERVAL` between two flushes of a checker", flags.Duration(time.Millisecond, time.Minute))
+		optional(s, &c.Enforcement, rules.Async, "enforcement",
+			"`HOW` strictly the limits hold: async or strict", flags.OneOf(rules.Async, rules.Strict))
 		flags.Add(s, &c.acquire, "acquire", "longest `DURATION` that a hit under strict "+
 			"enforcement waits for a permit; 0 for no wait", flags.Duration(0, time.Minute))
 		s.BoolVar(&c.timerOnly, "timer-only", false, "forbid flushes before the interval is over")
@@ -105,25 +109,12 @@ func (c *settings) addFleet(cmd *cobra.Command) {
 	})
 }
 
-// given returns a pointer to a flag's value if it was set.
-func given[T any](c *settings, name string, value T) *T {
-	if !c.set.Changed(name) {
-		return nil
-	}
-	return &value
-}
-
 // forScenarios returns what the flags say, and nothing of what they do not.
 func (c *settings) forScenarios() scenario.Settings {
-	return scenario.Settings{
-		Checkers: given(c, "checkers", c.checkers), Aggregators: given(c, "aggregators", c.aggregators),
-		Limit: given(c, "limit", int64(c.limit)), Window: given(c, "window", c.window),
-		Algorithm: given(c, "algorithm", c.algorithm), Burst: given(c, "burst", int64(c.burst)),
-		Buckets: given(c, "buckets", c.buckets), Load: given(c, "load", c.load),
-		Flush: given(c, "flush", c.flush), TimerOnly: given(c, "timer-only", c.timerOnly),
-		Keys: given(c, "keys", c.keys), Duration: given(c, "duration", c.duration),
-		Enforcement: given(c, "enforcement", c.enforcement),
+	if c.set.Changed("timer-only") {
+		c.TimerOnly = &c.timerOnly
 	}
+	return c.Settings
 }
 
 // scenarios returns the scenarios of these names or files; steady if there are none.

@@ -18,12 +18,12 @@ var sweepFlushes = []time.Duration{
 	100 * time.Millisecond, 200 * time.Millisecond, 500 * time.Millisecond,
 }
 
-// sweepHits is how many hits one of these simulations has at the most, more or less: the duration is
-// cut to that.
+// sweepHits is how many hits one of these simulations has at the most, more or less: the duration
+// is cut to that.
 const sweepHits = 1_000_000
 
-// sweep simulates the scenario with other flush intervals. If ctx is done it returns those that were
-// finished, and the length of their measured part in seconds.
+// sweep simulates the scenario with other flush intervals. If ctx is done it returns those that
+// were finished, and the length of their measured part in seconds.
 func sweep(ctx context.Context, sc *scenario.Scenario, o sim.Options) (steps []result.SweepStep, seconds float64) {
 	progress := o.Progress
 	for i, flush := range sweepFlushes {

@@ -1,12 +1,13 @@
-// Package accesslog reads the access logs of web servers, so that a load test can replay real traffic.
+// Package accesslog reads the access logs of web servers, so that a load test can replay real
+// traffic.
 //
 // [Read] takes Common and Combined Log Format, as Apache and nginx write them, plain or gzipped:
 //
 //	192.0.2.7 - kristie [17/May/2015:10:05:03 +0000] "GET /a HTTP/1.1" 200 512 "referer" "user agent"
 //
-// Of a line it needs the client, the time, a request that begins and ends, a status and a size; what
-// follows is not looked at, so that a line cut within its user agent is still an entry. [Log.Plan] makes
-// of the entries a plan of who asks when.
+// A line needs a client, a time, a request that begins and ends, a status and a size. What follows
+// is ignored, so that a line cut within its user agent is still an entry. [Log.Plan] turns the
+// entries into a plan of hits.
 package accesslog
 
 import (
@@ -14,8 +15,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"strings"
 	"time"
+	"unique"
 )
 
 const (
@@ -30,7 +31,8 @@ const (
 // Log is what an access log says. It is not changed by its methods, and may be read concurrently.
 type Log struct {
 	Entries []Entry // in the file's order, which need not be that of time
-	// Refused are the first lines that are no entries, at most MaxRefusals; RefusedLines counts all.
+	// Refused are the first lines that are no entries, at most MaxRefusals; RefusedLines counts
+	// all.
 	Refused      []Refusal
 	RefusedLines int
 	// Lines are those that are not blank: each is an entry or refused.
@@ -41,11 +43,7 @@ type Log struct {
 type Entry struct {
 	Time   time.Time // in UTC, whole seconds
 	Client string    // an address or a host name, as it was logged; never ""
-	// Method and Path are "" if the request was not HTTP, or there was none. Path is as it was logged,
-	// with its query and with whatever the server escaped.
-	Method, Path string
-	Status       int // 0 if it was not logged
-	Line         int // in the file, from 1, blank lines counted
+	Line   int       // in the file, from 1, blank lines counted
 }
 
 // Refusal is a line that is no entry.
@@ -59,8 +57,8 @@ type Refusal struct {
 // String returns the refusal in one line that is safe to print.
 func (r Refusal) String() string { return fmt.Sprintf("line %d: %s: %q", r.Line, r.Reason, r.Text) }
 
-// Read returns what a log says. It reads line by line, and keeps only the entries. An error means that
-// reading failed, and the Log holds what came before; or that no line at all is an entry.
+// Read returns what a log says. It reads line by line, and keeps only the entries. An error means
+// that reading failed, and the Log holds what came before; or that no line at all is an entry.
 func Read(r io.Reader) (Log, error) { return read(r, MaxLine) }
 
 func read(r io.Reader, maxLine int) (Log, error) {
@@ -69,7 +67,6 @@ func read(r io.Reader, maxLine int) (Log, error) {
 		return Log{}, fmt.Errorf("read log: %w", err)
 	}
 	var log Log
-	names := make(names)
 	for {
 		line, whole, err := in.next()
 		if errors.Is(err, io.EOF) {
@@ -78,12 +75,13 @@ func read(r io.Reader, maxLine int) (Log, error) {
 		if err != nil {
 			return log, fmt.Errorf("read log: line %d: %w", in.number, err)
 		}
-		log.add(in, line, whole, names)
+		log.add(in, line, whole)
 	}
 }
 
-// add takes in the line that came last, or ignores it if it is blank. A line that is not whole is too long.
-func (l *Log) add(in *lines, line []byte, whole bool, names names) {
+// add takes in the line that came last, or ignores it if it is blank. A line that is not whole is
+// too long.
+func (l *Log) add(in *lines, line []byte, whole bool) {
 	if whole && len(bytes.TrimSpace(line)) == 0 {
 		return
 	}
@@ -98,8 +96,8 @@ func (l *Log) add(in *lines, line []byte, whole bool, names names) {
 		return
 	}
 	entry.Line = in.number
-	// The entry's strings are parts of the line, and would keep the whole of it in memory.
-	entry.Client, entry.Method, entry.Path = names.of(entry.Client), names.of(entry.Method), strings.Clone(entry.Path)
+	// As a part of the line it would keep the whole line in memory, and most clients come again.
+	entry.Client = unique.Make(entry.Client).Value()
 	l.Entries = append(l.Entries, entry)
 }
 
@@ -118,17 +116,6 @@ func (l *Log) check() error {
 	case l.Lines == 0:
 		return errors.New("read log: it is empty")
 	}
-	return fmt.Errorf("read log: none of its %d lines is in Common or Combined Log Format: %v", l.Lines, l.Refused[0])
-}
-
-// names holds one copy of each string that many entries share.
-type names map[string]string
-
-func (n names) of(name string) string {
-	if kept, ok := n[name]; ok {
-		return kept
-	}
-	name = strings.Clone(name)
-	n[name] = name
-	return name
+	return fmt.Errorf("read log: none of its %d lines is in Common or Combined Log Format: %v",
+		l.Lines, l.Refused[0])
 }

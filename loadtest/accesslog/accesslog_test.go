@@ -20,7 +20,6 @@ func sample(t testing.TB) []byte {
 
 // Where the sample's parts end; see testdata/README.md.
 const (
-	sampleReal    = 34
 	sampleEntries = 45
 	sampleLines   = 49
 )
@@ -34,9 +33,6 @@ func checkSample(t *testing.T, log Log, err error) {
 	for i, entry := range log.Entries {
 		if entry.Line != i+1 {
 			t.Errorf("entry %d is of line %d", i, entry.Line)
-		}
-		if i < sampleReal && (entry.Method == "" || !strings.HasPrefix(entry.Path, "/") || entry.Status < 200) {
-			t.Errorf("line %d: %+v", entry.Line, entry)
 		}
 	}
 	for i, refusal := range log.Refused { // the blank line lies between
@@ -104,12 +100,10 @@ func TestReadingFails(t *testing.T) {
 			}
 		})
 	}
-	if _, err := Read(iotest.ErrReader(broken)); !errors.Is(err, broken) {
-		t.Errorf("%v does not wrap the reader's", err)
-	}
 }
 
-// A line of 1 MiB is read; one byte more is one refusal, however long it is, and reading goes on behind it.
+// A line of 1 MiB is read; one byte more is one refusal, however long it is, and reading goes on
+// behind it.
 func TestLongLines(t *testing.T) {
 	entry := strings.TrimSuffix(anEntry, "\n")
 	padded := func(length int) string { return entry + " " + strings.Repeat("x", length-len(entry)-1) + "\n" }

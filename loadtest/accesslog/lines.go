@@ -9,7 +9,8 @@ import (
 	"io"
 )
 
-// lines splits a log. Its one buffer has room for the longest line that may be, so that no input takes more memory.
+// lines splits a log. Its one buffer has room for the longest allowed line, so that no input takes
+// more memory.
 type lines struct {
 	in     *bufio.Reader
 	limit  int // of a line, in bytes
@@ -20,43 +21,34 @@ type lines struct {
 var gzipMagic = []byte{0x1f, 0x8b}
 
 func newLines(r io.Reader, limit int) (*lines, error) {
-	in := bufio.NewReader(r)
+	file := bufio.NewReader(r)
+	in := io.Reader(file)
 	// An error of Peek, most often a file of one byte, shows again in reading.
-	if head, _ := in.Peek(len(gzipMagic)); !bytes.Equal(head, gzipMagic) {
-		return &lines{in: bufio.NewReaderSize(in, limit+len("\r\n")), limit: limit}, nil
+	if head, _ := file.Peek(len(gzipMagic)); bytes.Equal(head, gzipMagic) {
+		unzipped, err := gzip.NewReader(file)
+		if err != nil {
+			return nil, fmt.Errorf("gzip: %w", err)
+		}
+		in = unzipped
 	}
-	unzipped, err := gzip.NewReader(in)
-	if err != nil {
-		return nil, fmt.Errorf("gzip: %w", err)
-	}
-	return &lines{in: bufio.NewReaderSize(unzipped, limit+len("\r\n")), limit: limit}, nil
+	return &lines{in: bufio.NewReaderSize(in, limit+len("\r\n")), limit: limit}, nil
 }
 
-// next returns a line without its end, valid until the next call. One that is longer than the limit is
-// not whole: it is cut, and read past. After the last line the error is io.EOF.
+// next returns a line without its end, valid until the next call. One that is longer than the limit
+// is not whole: it is cut, and read past. After the last line the error is io.EOF.
 func (l *lines) next() (line []byte, whole bool, err error) {
 	l.number++
 	line, err = l.in.ReadSlice('\n')
-	if errors.Is(err, bufio.ErrBufferFull) {
+	whole = !errors.Is(err, bufio.ErrBufferFull)
+	if !whole {
 		line = bytes.Clone(line[:min(len(line), MaxText)])
-		return line, false, l.skip()
+		for errors.Is(err, bufio.ErrBufferFull) {
+			_, err = l.in.ReadSlice('\n')
+		}
 	}
 	if errors.Is(err, io.EOF) && len(line) > 0 { // the last line need not have an end
 		err = nil
 	}
 	line = bytes.TrimSuffix(bytes.TrimSuffix(line, []byte("\n")), []byte("\r"))
-	return line, len(line) <= l.limit, err
-}
-
-// skip reads to the end of a line.
-func (l *lines) skip() error {
-	for {
-		_, err := l.in.ReadSlice('\n')
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
-		if !errors.Is(err, bufio.ErrBufferFull) {
-			return err
-		}
-	}
+	return line, whole && len(line) <= l.limit, err
 }

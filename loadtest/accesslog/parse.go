@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"strconv"
 	"strings"
 	"time"
 )
@@ -28,16 +27,14 @@ func parse(line string) (e Entry, err error) {
 	if e.Time, err = parseStamp(stamp); err != nil {
 		return e, err
 	}
-	request, rest, err := cutQuoted(rest)
-	if err != nil {
+	if rest, err = skipQuoted(rest); err != nil {
 		return e, err
 	}
-	e.Method, e.Path = parseRequest(request)
-	e.Status, err = parseStatus(rest)
-	return e, err
+	return e, checkStatus(rest)
 }
 
-// parseClient returns the first of the three fields before the time. The third one, the user, may have spaces in it.
+// parseClient returns the first of the three fields before the time. The third one, the user, may
+// have spaces in it.
 func parseClient(who string) (string, error) {
 	client, rest, _ := strings.Cut(who, " ")
 	identity, user, _ := strings.Cut(rest, " ")
@@ -56,8 +53,8 @@ func parseClient(who string) (string, error) {
 	return client, nil
 }
 
-// isClient says whether s may be an address of any kind, or a host name. It lets through what some servers add: a port,
-// a zone, a prefix.
+// isClient says whether s may be an address of any kind, or a host name. It lets through what some
+// servers add: a port, a zone, a prefix.
 func isClient(s string) bool {
 	const longest = 255 // of a host name in DNS
 	strange := func(r rune) bool {
@@ -76,69 +73,40 @@ func parseStamp(stamp string) (time.Time, error) {
 	return t.UTC(), nil
 }
 
-// cutQuoted returns what is in the quotes that s begins with, and what follows them. A backslash takes the next byte
+// skipQuoted returns what follows the quotes that s begins with. A backslash takes the next byte
 // with it.
-func cutQuoted(s string) (inside, after string, err error) {
+func skipQuoted(s string) (after string, err error) {
 	if !strings.HasPrefix(s, `"`) {
-		return "", "", errors.New("no request in quotes after the time")
+		return "", errors.New("no request in quotes after the time")
 	}
 	for i := 1; i < len(s); i++ {
 		switch s[i] {
 		case '\\':
 			i++
 		case '"':
-			return s[1:i], s[i+1:], nil
+			return s[i+1:], nil
 		}
 	}
-	return "", "", errors.New("the request has no end")
+	return "", errors.New("the request has no end")
 }
 
-// parseRequest returns method and path, or nothing for what is not HTTP: anybody can send anything to a server. A path
-// may have spaces, since some clients do not escape them.
-func parseRequest(request string) (method, path string) {
-	method, path, _ = strings.Cut(request, " ")
-	path, versioned := cutVersion(path)
-	if !isMethod(method) || path == "" || !versioned && path[0] != '/' {
-		return "", ""
-	}
-	return method, path
-}
-
-// cutVersion takes the protocol's version off. The oldest requests have none.
-func cutVersion(path string) (string, bool) {
-	space := strings.LastIndexByte(path, ' ')
-	if space < 0 || !strings.HasPrefix(path[space+1:], "HTTP/") {
-		return path, false
-	}
-	return path[:space], true
-}
-
-func isMethod(s string) bool {
-	strange := func(r rune) bool { return r != '-' && r != '_' && (r < 'A' || r > 'Z') }
-	return s != "" && !strings.ContainsFunc(s, strange)
-}
-
-// parseStatus reads status and size, of which each may be "-". Whatever follows is not read.
-func parseStatus(s string) (int, error) {
+// checkStatus wants status and size, each of which may be "-". Whatever follows is ignored.
+func checkStatus(s string) error {
 	fields := strings.SplitN(s, " ", 4)
 	if len(fields) < 3 || fields[0] != "" {
-		return 0, errors.New("want status and size after the request")
+		return errors.New("want status and size after the request")
 	}
 	status, size := fields[1], fields[2]
 	if !isNumber(size) {
-		return 0, fmt.Errorf("the size %.40q is not a number", size)
+		return fmt.Errorf("the size %.40q is not a number", size)
 	}
 	if !isNumber(status) || status != "-" && len(status) != 3 {
-		return 0, fmt.Errorf("the status %.40q is not a number of three digits", status)
+		return fmt.Errorf("the status %.40q is not a number of three digits", status)
 	}
-	if status == "-" {
-		return 0, nil
-	}
-	return strconv.Atoi(status)
+	return nil
 }
 
 // isNumber says whether s has only digits, or stands for a number that was not logged.
 func isNumber(s string) bool {
-	other := func(r rune) bool { return r < '0' || r > '9' }
-	return s == "-" || s != "" && !strings.ContainsFunc(s, other)
+	return s == "-" || s != "" && strings.Trim(s, "0123456789") == ""
 }

@@ -16,28 +16,26 @@ type PlanOptions struct {
 	Seed uint64
 	// MaxGap is the longest silence, in the log's time: a longer one is cut to it. 0 keeps all.
 	MaxGap time.Duration
-	// Whole, if not 0, is what a silence is shortened by: a multiple of it, so that what comes after keeps
-	// its phase against the edges of a window of this length.
+	// Whole, if not 0, is the unit in which silences are shortened, so that later hits keep their
+	// phase against the edges of a window of this length.
 	Whole time.Duration
-	// Group, if not nil, names the client that one in the log belongs to, for a plan of those: the same, or
-	// one for several. It gets Entry.Client, and is called once for each that differs.
+	// Group, if not nil, names the client that a logged client belongs to. It gets Entry.Client,
+	// and is called once for each.
 	Group func(client string) string
 	// Speed is how many times faster than the log; 1 is as it was. It must be above 0.
 	Speed float64
 }
 
-// Plan is who asks when.
+// Plan says which client hits when.
 type Plan struct {
 	Clients []string // in the order of the file
 	Hits    []Hit    // in the order of time; those of one moment in that of the file
 
 	// Start is the moment of the first hit, in the log's time.
 	Start time.Time
-	// Span is from the first hit to the last in the log's time; Kept is what is left of it when silences are cut.
+	// Span is from the first hit to the last in the log's time; Kept is what is left of it when
+	// silences are cut.
 	Span, Kept time.Duration
-	// LongestGap is the longest silence between two hits, as it was. GapsCut counts those that were cut.
-	LongestGap time.Duration
-	GapsCut    int
 }
 
 // Hit is one request of a plan.
@@ -54,12 +52,10 @@ func (p Plan) Length() time.Duration {
 	return p.Hits[len(p.Hits)-1].At
 }
 
-// Plan orders the entries in time. A log knows only seconds, so that each hit is put at a random moment of its own,
-// evenly. Then silences are cut, and then the speed applies. The result depends on nothing but the log and the options.
+// Plan orders the entries in time. A log knows only seconds, so each hit is put at a random moment
+// of its second. Then silences are cut, and then the speed applies. The result depends on nothing
+// but the log and the options.
 func (l Log) Plan(o PlanOptions) (Plan, error) {
-	if err := o.check(); err != nil {
-		return Plan{}, fmt.Errorf("plan replay: %w", err)
-	}
 	first, err := l.firstSecond()
 	if err != nil {
 		return Plan{}, fmt.Errorf("plan replay: %w", err)
@@ -74,18 +70,6 @@ func (l Log) Plan(o PlanOptions) (Plan, error) {
 		return Plan{}, fmt.Errorf("plan replay: %w", err)
 	}
 	return p, nil
-}
-
-func (o PlanOptions) check() error {
-	switch {
-	case !(o.Speed > 0) || math.IsInf(o.Speed, 1):
-		return fmt.Errorf("speed %v: want a number above 0", o.Speed)
-	case o.Whole < 0:
-		return fmt.Errorf("silences shortened by multiples of %v: want 0 or more", o.Whole)
-	case o.MaxGap < 0:
-		return fmt.Errorf("longest silence %v: want 0, to keep all, or more", o.MaxGap)
-	}
-	return nil
 }
 
 // firstSecond returns the earliest entry's, since 1970.
@@ -104,32 +88,37 @@ func (l Log) firstSecond() (int64, error) {
 // spread returns the hits in order, At being the time since the second that the log begins with.
 func (l Log) spread(first int64, seed uint64, group func(string) string) (clients []string, hits []Hit) {
 	random := rand.New(rand.NewPCG(seed, 0))
-	index := newClients(group)
+	logged, grouped := make(map[string]int), make(map[string]int) // numbers, by name
 	hits = make([]Hit, len(l.Entries))
 	for i, entry := range l.Entries {
+		number, known := logged[entry.Client]
+		if !known {
+			name := entry.Client
+			if group != nil {
+				name = group(name)
+			}
+			if number, known = grouped[name]; !known {
+				number = len(clients)
+				grouped[name], clients = number, append(clients, name)
+			}
+			logged[entry.Client] = number
+		}
 		second := time.Duration(entry.Time.Unix()-first) * time.Second
-		hits[i] = Hit{second + time.Duration(random.Int64N(int64(time.Second))), index.of(entry.Client)}
+		hits[i] = Hit{second + time.Duration(random.Int64N(int64(time.Second))), number}
 	}
 	slices.SortStableFunc(hits, func(a, b Hit) int { return cmp.Compare(a.At, b.At) })
-	return index.names, hits
+	return clients, hits
 }
 
-// cut moves the first hit to 0, and every other one closer to the one before, by a multiple of whole, if
-// they are too far apart.
+// cut moves the first hit to 0, and every other one closer to the one before, by a multiple of
+// whole, if they are too far apart.
 func (p *Plan) cut(longest, whole time.Duration) {
 	before, at := p.Hits[0].At, time.Duration(0)
 	for i := range p.Hits {
 		gap := p.Hits[i].At - before
 		before = p.Hits[i].At
-		p.LongestGap = max(p.LongestGap, gap)
 		if longest > 0 && gap > longest {
-			shorter := gap - longest
-			if whole > 0 {
-				shorter -= shorter % whole
-			}
-			if gap -= shorter; shorter > 0 {
-				p.GapsCut++
-			}
+			gap -= (gap - longest).Truncate(max(whole, 1))
 		}
 		at += gap
 		p.Hits[i].At = at

@@ -2,6 +2,7 @@ package browsertest
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -15,7 +16,7 @@ import (
 	"github.com/chromedp/chromedp/kb"
 
 	"github.com/offpath-io/offpath/loadtest/report"
-	"github.com/offpath-io/offpath/loadtest/report/reporttest"
+	"github.com/offpath-io/offpath/loadtest/result"
 )
 
 var screens = []screen{
@@ -51,7 +52,7 @@ func pageToOpen(t *testing.T) (file string, charts int) {
 	t.Helper()
 	file = os.Getenv("OFFPATH_PAGE")
 	if file == "" {
-		return samplePage(t), reporttest.Charts
+		return samplePage(t), sampleCharts
 	}
 	if _, err := os.Stat(file); err != nil || !filepath.IsAbs(file) {
 		t.Fatalf("OFFPATH_PAGE is %q, want the absolute path of a page: %v", file, err)
@@ -59,10 +60,18 @@ func pageToOpen(t *testing.T) (file string, charts int) {
 	return file, 0
 }
 
+// sampleCharts is how many charts that page has: two runs have three, the simulated one has no
+// latencies, and three are of the costs of all runs.
+const sampleCharts = 3 + 3 + 2 + 3
+
 func samplePage(t *testing.T) string {
 	t.Helper()
 	var page bytes.Buffer
-	must(t, report.HTML(&page, reporttest.Sample()))
+	text, err := os.ReadFile("../report/testdata/sample.json")
+	must(t, err)
+	var f result.File
+	must(t, json.Unmarshal(text, &f))
+	must(t, report.HTML(&page, f))
 	return writePage(t, page.Bytes())
 }
 

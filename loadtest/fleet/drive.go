@@ -14,8 +14,8 @@ import (
 	"github.com/offpath-io/offpath/pkg/rules"
 )
 
-// plan is all hits of a run, each checker's by itself, drawn beforehand so that drawing costs nothing
-// while the run is on.
+// plan is all hits of a run, each checker's by itself, drawn beforehand so that drawing costs
+// nothing while the run is on.
 type plan struct {
 	traffic *scenario.Traffic
 	hits    [][]scenario.Hit // by checker, in order of time
@@ -87,8 +87,8 @@ func newDriver(c *checker, p *plan, number int, start, from, to int64) *driver {
 	}
 }
 
-// run asks for every hit at its time, or as soon after it as it can: hits that are overdue are asked
-// for one after the other, none is left out.
+// run asks for every hit at its time, or as soon after it as it can: hits that are overdue are
+// asked for one after the other, none is left out.
 func (d *driver) run(ctx context.Context) {
 	fine := d.newPause()
 	defer fine.Close()
@@ -107,7 +107,7 @@ func (d *driver) run(ctx context.Context) {
 }
 
 func (d *driver) ask(ctx context.Context, h scenario.Hit, due int64) {
-	limiter, text := d.checker.limiters[d.plan.rules[h.Key]], d.plan.texts[h.Key]
+	limiter, text := d.checker.Limiters[d.plan.rules[h.Key]], d.plan.texts[h.Key]
 	strict := limiter.Rule().Enforcement == rules.Strict
 	begin := ownTime()
 	allowed := limiter.Check(text, 1).Allowed
@@ -177,7 +177,8 @@ func hammer(ctx context.Context, checkers []*checker, p *plan, cores int, length
 	return asked.Load(), passed.Load(), time.Duration(ownTime() - begin)
 }
 
-// hammer is one core's part: its share of the checkers, or, if there are fewer than cores, all of them.
+// hammer is one core's part: its share of the checkers, or, if there are fewer than cores, all of
+// them.
 func (p *plan) hammer(checkers []*checker, core, cores int, stopped *atomic.Bool) (asked, passed int64) {
 	if len(checkers) < cores {
 		core, cores = 0, 1
@@ -185,7 +186,7 @@ func (p *plan) hammer(checkers []*checker, core, cores int, stopped *atomic.Bool
 	for {
 		begun := asked
 		for number := core; number < len(checkers); number += cores {
-			limiters := checkers[number].limiters
+			limiters := checkers[number].Limiters
 			for i, h := range p.hits[number] {
 				if i%64 == 0 && stopped.Load() {
 					return asked, passed

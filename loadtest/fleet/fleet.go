@@ -1,6 +1,6 @@
-// Package fleet runs a scenario live: real checkers with connections of their own, a real NATS server,
-// aggregators with a store, and a load generator that keeps to its plan whether or not the fleet keeps
-// up.
+// Package fleet runs a scenario live: real checkers with connections of their own, a real NATS
+// server, aggregators with a store, and a load generator that keeps to its plan whether or not the
+// fleet keeps up.
 package fleet
 
 import (
@@ -36,28 +36,31 @@ type Options struct {
 	NATS string
 	// NATSAccess is what gets the fleet into that server.
 	NATSAccess natsconn.Access
-	// Redis is a server's URL, Embedded for one that is started for this run, or "" for a store in memory.
+	// Redis is a server's URL, Embedded for one that is started for this run, or "" for a store in
+	// memory.
 	Redis string
 	// RedisAccess is what gets the fleet into that Redis.
 	RedisAccess redisconn.Access
-	// Delay is how long every message takes each way beside what NATS takes, Jitter how much longer at
-	// the most.
+	// Delay is how long every message takes each way beside what NATS takes, Jitter how much longer
+	// at the most.
 	Delay, Jitter time.Duration
-	// Acquire is how long a hit under strict enforcement waits for a permit, if Check has denied it; 0 for not
-	// at all.
+	// Acquire is how long a hit under strict enforcement waits for a permit, if Check has denied
+	// it; 0 for not at all.
 	Acquire time.Duration
 	// Seed of the traffic.
 	Seed uint64
 	// MeetingTimeout is how long the fleet may take to come together; default 20 s.
 	MeetingTimeout time.Duration
-	// Hammer is how long the cores are asked for all they can, after the measured part; default 1 s.
+	// Hammer is how long the cores are asked for all they can, after the measured part; default 1
+	// s.
 	Hammer time.Duration
 	// Log gets what the fleet has to say; nil: nobody does.
 	Log *slog.Logger
 	// Progress, if not nil, is called about ten times a second during the run.
 	Progress func(done, all time.Duration)
 
-	// For tests: by how much the clock of the store in memory is ahead, what drivers wait with, and check.Options.MaxIdleKeys.
+	// For tests: by how much the clock of the store in memory is ahead, what drivers wait with, and
+	// check.Options.MaxIdleKeys.
 	ahead    time.Duration
 	newPause func() pace.Pauser
 	idleKeys int
@@ -69,8 +72,8 @@ const Embedded = "embedded"
 // started is the moment that this process' own time counts from.
 var started = time.Now()
 
-// ownTime returns the time in Unix nanoseconds: the wall clock at the start and what has passed since,
-// which is how checkers tell the time too.
+// ownTime returns the time in Unix nanoseconds: the wall clock at the start and what has passed
+// since, which is how checkers tell the time too.
 func ownTime() int64 { return started.UnixNano() + int64(time.Since(started)) }
 
 // fleet is everything that runs.
@@ -85,8 +88,8 @@ type fleet struct {
 	store     *store
 	taps      []*tap.Store // one per aggregator
 
-	// offset is how far the fleet's time is ahead of this process' own, as its checkers found; 0 before
-	// they did.
+	// offset is how far the fleet's time is ahead of this process' own, as its checkers found; 0
+	// before they did.
 	offset  atomic.Int64
 	working sync.WaitGroup // aggregators
 	stop    context.CancelFunc
@@ -97,11 +100,9 @@ type fleet struct {
 }
 
 type checker struct {
-	*check.Checker
-	limiters []*check.Limiter
-	link     *tap.Link
-	stop     context.CancelFunc
-	ended    chan struct{}
+	tap.Checker
+	stop  context.CancelFunc
+	ended chan struct{}
 }
 
 func (o Options) withDefaults() Options {
@@ -249,17 +250,10 @@ func (f *fleet) runChecker(
 	i int, sc *scenario.Scenario, set *rules.Set, trace *tap.Trace, epoch uint64, end check.Link,
 ) (err error) {
 	c := &checker{ended: make(chan struct{})}
-	c.link = tap.NewLink(slowed(end, f.o.Delay, f.o.Jitter), f.fleetTime, trace)
-	options := check.Options{Rules: set, Link: c.link, Epoch: epoch, FlushEvery: sc.Flush, MaxIdleKeys: f.o.idleKeys}
-	if sc.TimerOnly {
-		options.Tuning.FlushFloor = sc.Flush
-	}
-	if c.Checker, err = check.New(options); err != nil {
+	link := tap.NewLink(slowed(end, f.o.Delay, f.o.Jitter), f.fleetTime, trace)
+	options := check.Options{Rules: set, Epoch: epoch, MaxIdleKeys: f.o.idleKeys}
+	if c.Checker, err = tap.NewChecker(sc, link, options); err != nil {
 		return err
-	}
-	for _, r := range sc.Rules {
-		l, _ := c.Limiter(r.Name)
-		c.limiters = append(c.limiters, l)
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	c.stop = stop
@@ -351,7 +345,7 @@ func (f *fleet) end() {
 func (f *fleet) cost() tap.Cost {
 	var sum tap.Cost
 	for _, c := range f.checkers {
-		sum = sum.Add(c.link.Cost())
+		sum = sum.Add(c.Link.Cost())
 	}
 	for _, s := range f.taps {
 		sum = sum.Add(s.Cost())

@@ -15,9 +15,9 @@ const (
 	sampleKeys = 50_000
 )
 
-// checkerMemory measures the memory of one key in a checker, its text included, with a checker of its
-// own: with the scenario's keys if there are enough of them, else with more like them. It returns nil
-// if that fails.
+// checkerMemory measures the memory of one key in a checker, its text included, with a checker of
+// its own: with the scenario's keys if there are enough of them, else with more like them. It
+// returns nil if that fails.
 func checkerMemory(sc *scenario.Scenario, p *plan) *float64 {
 	set, err := rules.NewSet(sc.Rules...)
 	if err != nil {
@@ -40,7 +40,7 @@ func checkerMemory(sc *scenario.Scenario, p *plan) *float64 {
 // storeMemory returns what Redis held for each key at the end of the measured part, or nil if there
 // were too few, or there is no Redis. A bucket stays there until two windows after its end.
 func (r *run) storeMemory(all []decided, end int64) *float64 {
-	if !r.known[1] || !r.known[2] || r.empty.lives != r.used[1].lives {
+	if !sameLives(r.empty, r.used[1]) {
 		return nil
 	}
 	keys := make(map[int32]struct{})

@@ -16,6 +16,7 @@ import (
 	"github.com/offpath-io/offpath/loadtest/scenario"
 	"github.com/offpath-io/offpath/loadtest/score"
 	"github.com/offpath-io/offpath/loadtest/tap"
+	"github.com/offpath-io/offpath/pkg/check"
 )
 
 // MostHits is the most hits of a live run: they are all drawn beforehand, at about 100 bytes each.
@@ -55,9 +56,8 @@ type run struct {
 
 	mu       sync.Mutex
 	spent    [2]tap.Cost // at the beginning and the end of the measured part
-	empty    usage       // before the first hit
-	used     [2]usage
-	known    [3]bool // used, and empty
+	empty    *usage      // of Redis before the first hit; nil if it does not tell, or is not used
+	used     [2]*usage
 	measured [2]bool
 }
 
@@ -69,7 +69,7 @@ func (r *run) run(ctx context.Context, traces []*tap.Trace) (result.Run, error) 
 	s := score.New(r.scenario, r.plan.traffic, r.start+offset)
 	s.StartTraces(traces)
 	clock := clockCost()
-	r.empty, r.known[2] = r.store.usage(ctx)
+	r.empty = r.store.usage(ctx)
 	r.drive(ctx)
 	end, interrupted := min(ownTime(), r.to), ctx.Err() != nil
 	var decisions, admitted int64
@@ -107,8 +107,9 @@ func (r *run) run(ctx context.Context, traces []*tap.Trace) (result.Run, error) 
 // longestWait is how long a run may wait for its phase.
 const longestWait = time.Minute
 
-// alignedStart returns when the warm-up begins: at a phase of the longest window, by the fleet's time,
-// that the scenario or the seed has chosen. A window that is longer than the wait that one can ask of anybody is met as it comes.
+// alignedStart returns when the warm-up begins: at a phase of the longest window, by the fleet's
+// time, that the scenario or the seed has chosen. A window that is longer than the wait that one
+// can ask of anybody is met as it comes.
 func (r *run) alignedStart(now int64) int64 {
 	soon := now + int64(100*time.Millisecond)
 	length := r.scenario.Longest()
@@ -127,7 +128,8 @@ func (r *run) alignedStart(now int64) int64 {
 	return edge + phase - r.offset.Load()
 }
 
-// drive asks for all hits, takes stock at both ends of the measured part, and tells of the progress.
+// drive asks for all hits, takes stock at both ends of the measured part, and tells of the
+// progress.
 func (r *run) drive(ctx context.Context) {
 	var driving, watching sync.WaitGroup
 	for i, c := range r.checkers {
@@ -180,7 +182,7 @@ func (r *run) takeStock(i int) {
 	r.spent[i] = r.cost()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
-	r.used[i], r.known[i] = r.store.usage(ctx)
+	r.used[i] = r.store.usage(ctx)
 }
 
 // watch reports progress until ctx is done.
@@ -234,27 +236,25 @@ func (r *run) costs(run *result.Run) {
 		return // it was stopped before there was anything to measure
 	}
 	score.Cost(run, r.spent[1].Sub(r.spent[0]))
-	if !r.known[0] || !r.known[1] || r.used[0].lives != r.used[1].lives || run.Hits == 0 {
-		return // there is no Redis, or it did not answer, or is not the one that it was
+	if !sameLives(r.used[0], r.used[1]) || run.Hits == 0 {
+		return
 	}
 	run.RedisCallsPer1000 = new(float64(r.used[1].calls-r.used[0].calls) * 1000 / float64(run.Hits))
 }
 
 // conservation looks for every admitted hit. The fleet has been drained.
-func (r *run) conservation(admitted int64) (c result.Conservation, err error) {
-	c.Admitted = admitted
-	for _, k := range r.checkers {
-		score.Charged(&c, k.Stats())
+func (r *run) conservation(admitted int64) (result.Conservation, error) {
+	var stats []check.Stats
+	for _, c := range r.checkers {
+		stats = append(stats, c.Stats())
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), ledgerTimeout)
 	defer cancel()
 	ledger, err := r.store.ledger(ctx)
 	if err != nil {
-		return c, fmt.Errorf("read the ledger: %w", err)
+		return result.Conservation{Admitted: admitted}, fmt.Errorf("read the ledger: %w", err)
 	}
-	score.Ledger(&c, ledger)
-	c.Check()
-	return c, nil
+	return score.Conservation(admitted, stats, ledger), nil
 }
 
 const ledgerTimeout = 10 * time.Second

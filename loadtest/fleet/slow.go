@@ -11,9 +11,10 @@ import (
 	"github.com/offpath-io/offpath/pkg/events"
 )
 
-// slowLink delays what goes over a link, both ways: a network that is further away than this machine's
-// own. Messages closer together than the jitter can overtake each other. A send's error is only known
-// when the checker has long gone on, so it becomes a loss, as it would be on a real network.
+// slowLink delays what goes over a link, both ways: a network that is further away than this
+// machine's own. Messages closer together than the jitter can overtake each other. A send's error
+// is only known when the checker has long gone on, so it becomes a loss, as it would be on a real
+// network.
 type slowLink struct {
 	check.Link
 	delay, jitter time.Duration

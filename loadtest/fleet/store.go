@@ -109,41 +109,35 @@ type usage struct {
 	lives         string // names the lives of the servers: another after a restart
 }
 
-// usage returns what Redis, or all masters of a Cluster, have done and hold; ok is false if there is
-// none, or no answer.
-func (s *store) usage(ctx context.Context) (u usage, ok bool) {
+// sameLives says whether two figures are of the same servers.
+func sameLives(a, b *usage) bool { return a != nil && b != nil && a.lives == b.lives }
+
+// usage returns what Redis, or all masters of a Cluster, have done and hold; nil if there is none,
+// or no answer.
+func (s *store) usage(ctx context.Context) *usage {
 	if s.memory != nil {
-		return usage{}, false
+		return nil
 	}
 	var mu sync.Mutex
 	var lives []string
+	u := &usage{}
 	err := eachMaster(ctx, s.admin.Client(), func(ctx context.Context, c redis.Cmdable) error {
-		text, err := c.Info(ctx, "everything").Result()
+		info := c.InfoMap(ctx, "everything")
+		calls, _ := strconv.ParseInt(info.Item("Stats", "total_commands_processed"), 10, 64)
+		memory, _ := strconv.ParseInt(info.Item("Memory", "used_memory_dataset"), 10, 64)
 		mu.Lock()
 		defer mu.Unlock()
-		u.calls += field(text, "total_commands_processed")
-		u.memory += field(text, "used_memory_dataset")
-		lives = append(lives, line(text, "run_id"))
-		return err
+		u.calls += calls
+		u.memory += memory
+		lives = append(lives, info.Item("Server", "run_id"))
+		return info.Err()
 	})
+	if err != nil {
+		return nil
+	}
 	slices.Sort(lives)
 	u.lives = strings.Join(lives, " ")
-	return u, err == nil
-}
-
-// line returns what Redis' INFO says of something, field the same as a number; "" and 0 if nothing.
-func line(info, name string) string {
-	for one := range strings.Lines(info) {
-		if text, ok := strings.CutPrefix(one, name+":"); ok {
-			return strings.TrimSpace(text)
-		}
-	}
-	return ""
-}
-
-func field(info, name string) int64 {
-	n, _ := strconv.ParseInt(line(info, name), 10, 64)
-	return n
+	return u
 }
 
 func eachMaster(ctx context.Context, client redis.UniversalClient, f func(context.Context, redis.Cmdable) error) error {

@@ -91,7 +91,8 @@ func (s *overGRPC) ask(ctx context.Context, key int) (int, string, error) {
 	}
 }
 
-// failed says what a call's error would have been over HTTP: an answer that is no decision, or none.
+// failed says what a call's error would have been over HTTP: an answer that is no decision, or
+// none.
 func failed(err error) (int, string, error) {
 	s := status.Convert(err)
 	text := s.Code().String() + ": " + s.Message()

@@ -47,7 +47,8 @@ func (s *overHTTP) name() string { return redact.URLs(s.url) }
 
 func (s *overHTTP) close() { s.client.CloseIdleConnections() }
 
-// ask posts a question and reads the answer to its end, since otherwise the connection could not be used again.
+// ask posts a question and reads the answer to its end, since otherwise the connection could not be
+// used again.
 func (s *overHTTP) ask(ctx context.Context, key int) (status int, text string, err error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, s.url, bytes.NewReader(s.bodies[key]))
 	if err != nil {

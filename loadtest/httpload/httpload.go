@@ -1,13 +1,15 @@
-// Package httpload asks a running checker over HTTP or gRPC at a fixed rate, and says how long the answers took.
+// Package httpload asks a running checker over HTTP or gRPC at a fixed rate, and says how long the
+// answers took.
 //
-// The load is *open*: request i is *due* at start + i/rate, whether or not the ones before it have been
-// answered, as it is with real callers, who do not wait for each other. The *latency* of a request counts
-// from when it was due. A generator that counts from when it sent, and sends less while the server is
-// slow, measures a stall once instead of once for each request that was held up by it (coordinated
-// omission). That time is given too, as *service*.
+// The load is *open*: request i is *due* at start + i/rate, whether or not the ones before it have
+// been answered, as it is with real callers, who do not wait for each other. The *latency* of a
+// request counts from when it was due. A generator that counts from when it sent, and sends less
+// while the server is slow, measures a stall once instead of once for each request that was held up
+// by it (coordinated omission). That time is given too, as *service*.
 //
-// Words: requests are due one by one; a *worker* has at most one request under way, over HTTP on a connection of
-// its own, over gRPC on one that it shares. If all workers are busy, requests wait for one, and none is ever left out.
+// Words: requests are due one by one; a *worker* has at most one request under way, over HTTP on a
+// connection of its own, over gRPC on one that it shares. If all workers are busy, requests wait
+// for one, and none is ever left out.
 package httpload
 
 import (
@@ -23,14 +25,15 @@ const (
 	lead = 20 * time.Millisecond  // until the first request is due, for the workers to be ready
 )
 
-// Run loads the checker at o.URL or o.GRPC until all requests are answered, which a server that is slower than the
-// rate can make much longer than the duration. It charges one hit more than it reports, since it first
-// asks whether there is a checker at all; if not, or if the options are wrong, it returns an error.
+// Run loads the checker at o.URL or o.GRPC until all requests are answered, which a server that is
+// slower than the rate can make much longer than the duration. It charges one hit more than it
+// reports, since it first asks whether there is a checker at all; if not, or if the options are
+// wrong, it returns an error.
 //
 // When ctx ends, Run drops what is under way and returns, without an error, what it has measured.
 //
-// Run calls progress, unless that is nil, in its own goroutine, ten times a second and at the end, with how
-// many requests of all (those of the warm-up as well) have ended.
+// Run calls progress, unless that is nil, in its own goroutine, ten times a second and at the end,
+// with how many requests of all (those of the warm-up as well) have ended.
 func Run(ctx context.Context, o Options, progress func(done, total int64)) (Result, error) {
 	o = o.withDefaults()
 	if err := o.check(); err != nil {
@@ -46,8 +49,9 @@ func Run(ctx context.Context, o Options, progress func(done, total int64)) (Resu
 
 // A server is asked by one protocol.
 type server interface {
-	// ask asks for a key, and waits for the whole answer. The status is as HTTP has it, 200 or 429 for a decision;
-	// the text is the beginning of an answer that is none. The error is that there was no answer.
+	// ask asks for a key, and waits for the whole answer. The status is as HTTP has it, 200 or 429
+	// for a decision; the text is the beginning of an answer that is none. The error is that there
+	// was no answer.
 	ask(ctx context.Context, key int) (status int, text string, err error)
 	// name says who is asked.
 	name() string

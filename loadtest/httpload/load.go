@@ -32,17 +32,20 @@ type load struct {
 type outcome struct {
 	// status is the answer's, or 0 if there was none.
 	status int
-	// lag is how long after it was due the request was sent. It was queued if no worker was free then.
+	// lag is how long after it was due the request was sent. It was queued if no worker was free
+	// then.
 	lag    time.Duration
 	queued bool
 	// service is the time from sending it to the end of the answer.
 	service time.Duration
 }
 
-// take returns a request that no other worker has, the earliest there is; after the last one, numbers above it.
+// take returns a request that no other worker has, the earliest there is; after the last one,
+// numbers above it.
 func (l *load) take() int64 { return l.next.Add(1) - 1 }
 
-// worker takes requests, one after the other, and sends each when it is due, or at once if that is past.
+// worker takes requests, one after the other, and sends each when it is due, or at once if that is
+// past.
 func (l *load) worker(ctx context.Context, pause pace.Pauser, r *record) {
 	for i := l.take(); i < l.total; i = l.take() {
 		due := l.start.Add(l.due(i))
@@ -62,7 +65,8 @@ func (l *load) worker(ctx context.Context, pause pace.Pauser, r *record) {
 	}
 }
 
-// send asks once. It is not ok if ctx has ended meanwhile: what then happens says nothing of the server.
+// send asks once. It is not ok if ctx has ended meanwhile: what then happens says nothing of the
+// server.
 func (l *load) send(ctx context.Context, key int, due time.Time) (o outcome, ok bool) {
 	sent := time.Now()
 	o.lag = sent.Sub(due)

@@ -3,9 +3,9 @@ package httpload
 import (
 	"crypto/tls"
 	"fmt"
-	"math"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -21,33 +21,16 @@ func TestRefusals(t *testing.T) {
 		want   string
 	}{
 		{func(o *Options) { o.URL = "" }, `url ""`},
-		{func(o *Options) { o.URL = "localhost:8080/v1/check" }, "want one like http://127.0.0.1:8080/v1/check"},
 		{func(o *Options) { o.URL = "nats://127.0.0.1:4222" }, `url "nats:`},
 		{func(o *Options) { o.URL = "http://:8080/" }, `url "http://:8080/"`},
 		{func(o *Options) { o.URL = "ftp://me:geheim@a/" }, `url "ftp://xxxxx@a/"`},
 		{func(o *Options) { o.URL = "http://me:ge heim@a/" }, "url: want one"},
 		{func(o *Options) { o.URL = server.URL + "/v1/check" }, "http://xxxxx@127.0.0.1:"},
 		{func(o *Options) { o.TLS = new(tls.Config) }, "there are no certificates without TLS"},
-		{func(o *Options) { o.URL = "http://a b/" }, "url: "},
-		{func(o *Options) { o.Rate = 0 }, "rate 0: want a number of requests per second above 0"},
-		{func(o *Options) { o.Rate = math.NaN() }, "rate NaN"},
-		{func(o *Options) { o.Rate = math.Inf(1) }, "rate +Inf"},
-		{func(o *Options) { o.Rate = 1e12 }, "at most 1000000000000 requests"},
-		{func(o *Options) { o.Duration = -1 }, "duration -1ns"},
-		{func(o *Options) { o.Warmup = -1 }, "warm-up -1ns"},
-		{func(o *Options) { o.Warmup = math.MaxInt64 }, "warm-up"},
-		{func(o *Options) { o.Timeout = -1 }, "timeout -1ns"},
-		{func(o *Options) { o.Connections = -1 }, "connections -1: want 1 to 10000"},
-		{func(o *Options) { o.Connections = 10_001 }, "connections 10001"},
-		{func(o *Options) { o.Keys = -1 }, "keys -1: want 1 to 1000000"},
-		{func(o *Options) { o.Keys = 1_000_001 }, "keys 1000001"},
-		{func(o *Options) { o.Rule, o.Attributes = "a", map[string]string{"b": "c"} }, "want either"},
 		{func(o *Options) { o.Keys, o.Attributes = 2, map[string]string{"{key}": "c"} }, "no attribute's value has {key}"},
 		{func(o *Options) { o.URL, o.GRPC = "", "127.0.0.1" }, `grpc "127.0.0.1": want an address`},
 		{func(o *Options) { o.GRPC = "127.0.0.1:1" }, "url and grpc: want either"},
 		{func(o *Options) { overGRPC(o); o.Rule = "per-user" }, "rule and attributes are for url"},
-		{func(o *Options) { overGRPC(o); o.Attributes = map[string]string{"a": "{key}"} }, "rule and attributes are for url"},
-		{func(o *Options) { overGRPC(o); o.Channels = -1 }, "channels -1: want 1 to 10000"},
 		{func(o *Options) { overGRPC(o); o.Descriptor, o.Keys = []Entry{{"a", "b"}}, 2 }, "no attribute's value has {key}"},
 		{func(o *Options) { o.Domain = "x" }, "are for grpc"},
 		{func(o *Options) { o.Channels = 1 }, "are for grpc"},
@@ -118,19 +101,15 @@ func TestKeys(t *testing.T) {
 	for i := range int64(10_000) {
 		key := s.key(i)
 		counts[key]++
-		if again := s.key(i); key != again {
-			t.Fatalf("request %d is for key %d, and for %d", i, key, again)
-		}
 		if key == other.key(i) {
 			same++
 		}
-	}
-	for _, count := range counts { // 1000 each, with a deviation of 30
-		if count < 850 || count > 1150 {
-			t.Errorf("the keys come %v times", counts)
+		if key != s.key(i) {
+			t.Fatalf("request %d is for several keys", i)
 		}
 	}
-	if same > 1300 {
-		t.Errorf("two seeds agree in %d of 10000 keys", same)
+	// 1000 each, with a deviation of 30.
+	if slices.Min(counts[:]) < 850 || slices.Max(counts[:]) > 1150 || same > 1300 {
+		t.Errorf("the keys come %v times; two seeds agree in %d of 10000", counts, same)
 	}
 }

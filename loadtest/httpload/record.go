@@ -11,8 +11,8 @@ const (
 	digits  = 3         // decimal digits that are kept of a time
 )
 
-// record is what one worker has measured. Histograms that keep only what occurs are slower, but a tiny part of what a
-// request takes, and thousands of workers can have their own.
+// record is what one worker has measured. Histograms that keep only what occurs are slower, but a
+// tiny part of what a request takes, and thousands of workers can have their own.
 type record struct {
 	latency, service *hdrhistogram.PackedHistogram
 	answers          map[int]int64 // by status

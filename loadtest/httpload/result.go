@@ -18,38 +18,43 @@ import (
 type Result struct {
 	Options Options `json:"options"` // with the defaults filled in
 
-	// Over gRPC, OK counts as OK200 and OVER_LIMIT as Limited429; other answers have the statuses that suit them best.
+	// Over gRPC, OK counts as OK200 and OVER_LIMIT as Limited429; other answers have the statuses
+	// that suit them best.
 	//
-	// Sent are the requests that were answered or failed: OK200 + Limited429 + the sum of Other + Errors.
+	// Sent are the requests that were answered or failed: OK200 + Limited429 + the sum of Other +
+	// Errors.
 	Sent       int64         `json:"sent"`
 	OK200      int64         `json:"ok_200"`
 	Limited429 int64         `json:"limited_429"`
 	Other      map[int]int64 `json:"other,omitempty"` // answers by any other status; nil if there were none
 	// Errors are requests without an answer: refused, broken off, or given up after the timeout.
 	Errors int64 `json:"errors"`
-	// FirstError is the first failure, or answer that was no decision, the warm-up's included; "" if none.
+	// FirstError is the first failure, or answer that was no decision, the warm-up's included; ""
+	// if none.
 	FirstError string `json:"first_error,omitempty"`
 
-	// Latency is from when a request was due, and Service from when it was sent, to the end of its answer.
-	// Errors are in both, as if each had taken the timeout at least.
+	// Latency is from when a request was due, and Service from when it was sent, to the end of its
+	// answer. Errors are in both, as if each had taken the timeout at least.
 	Latency Percentiles `json:"latency"`
 	Service Percentiles `json:"service"`
 
-	// Achieved is Sent per second of the measured part, which ends with the last answer if that comes late.
+	// Achieved is Sent per second of the measured part, which ends with the last answer if that
+	// comes late.
 	Achieved float64 `json:"achieved_per_second"`
-	// Late are the requests that were sent more than 1 ms after they were due; Queued is the part of them for which all
-	// connections were busy. The others are the generator's fault: the machine had no time for it.
+	// Late are the requests that were sent more than 1 ms after they were due; Queued is the part
+	// of them for which all connections were busy. The others are the generator's fault: the
+	// machine had no time for it.
 	Late   int64 `json:"late"`
 	Queued int64 `json:"queued"`
 
-	// Interrupted says that the run was stopped. Unanswered are the requests that were due by then and had not been
-	// answered: a server that hangs shows in these alone.
+	// Interrupted says that the run was stopped. Unanswered are the requests that were due by then
+	// and had not been answered: a server that hangs shows in these alone.
 	Interrupted bool  `json:"interrupted"`
 	Unanswered  int64 `json:"unanswered"`
 }
 
-// Percentiles are times that so many per cent of the requests did not exceed, exact to three digits. All are 0 if there
-// were no requests. More than an hour counts as an hour.
+// Percentiles are times that so many per cent of the requests did not exceed, exact to three
+// digits. All are 0 if there were no requests. More than an hour counts as an hour.
 type Percentiles struct {
 	P50   time.Duration `json:"p50_ns"`
 	P75   time.Duration `json:"p75_ns"`

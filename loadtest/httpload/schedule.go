@@ -9,7 +9,8 @@ import (
 // schedule says what is due when. It depends on nothing but the options.
 type schedule struct {
 	rate float64 // per second
-	// warm is how many requests come before those that are measured, and total how many there are of both.
+	// warm is how many requests come before those that are measured, and total how many there are
+	// of both.
 	warm, total int64
 	keys, seed  uint64
 }

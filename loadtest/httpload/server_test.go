@@ -32,7 +32,8 @@ func serve(t *testing.T, handler http.HandlerFunc) (url string, connections *ato
 	return server.URL + api.Path, connections
 }
 
-// Every request is sent once, with the body that the seed says, over no more connections than asked for.
+// Every request is sent once, with the body that the seed says, over no more connections than asked
+// for.
 func TestEveryRequestIsSentOnce(t *testing.T) {
 	var mu sync.Mutex
 	got := make(map[string]int)
@@ -61,7 +62,13 @@ func TestEveryRequestIsSentOnce(t *testing.T) {
 	o = o.withDefaults()
 	bodies, err := o.bodies()
 	must(t, err)
-	isSentOnce(t, got, o, func(key int) string { return string(bodies[key]) })
+	want := map[string]int{string(bodies[0]): 1} // the probe
+	for s, i := newSchedule(o), int64(0); i < s.total; i++ {
+		want[string(bodies[s.key(i)])]++
+	}
+	if !maps.Equal(got, want) {
+		t.Errorf("requests by what they say: %v, want %v", got, want)
+	}
 	if len(got) != o.Keys || r.Sent != 300 || r.OK200 != 300 || last != 400 || total != 400 || r.Interrupted || r.Unanswered != 0 {
 		t.Errorf("progress %d of %d, result %+v", last, total, r)
 	}
@@ -70,19 +77,6 @@ func TestEveryRequestIsSentOnce(t *testing.T) {
 	}
 	if r.Achieved <= 0 || r.Achieved > o.Rate || r.Latency.P50 < r.Service.P50 || r.Service.P50 <= 0 {
 		t.Errorf("result %+v", r)
-	}
-}
-
-// isSentOnce holds that a server got the probe and what the schedule says.
-func isSentOnce(t *testing.T, got map[string]int, o Options, text func(key int) string) {
-	t.Helper()
-	want := map[string]int{text(0): 1} // the probe
-	s := newSchedule(o)
-	for i := range s.total {
-		want[text(s.key(i))]++
-	}
-	if !maps.Equal(got, want) {
-		t.Errorf("requests by what they say: %v, want %v", got, want)
 	}
 }
 
@@ -127,7 +121,8 @@ func isCounted(t *testing.T, o Options, others [2]int, firstError string) {
 	}
 }
 
-// The checker's own server understands what is sent, by rule and by attributes, and limits each key.
+// The checker's own server understands what is sent, by rule and by attributes, and limits each
+// key.
 func TestDoor(t *testing.T) {
 	set, err := rules.Parse([]byte(`rules: [{name: per-user, key: [user], limit: 5/week, algorithm: fixed_window}]`))
 	must(t, err)

@@ -20,9 +20,9 @@ type Options struct {
 // Verdict is what a Judge found in the measured part.
 type Verdict struct {
 	Hits, Admitted, OracleAdmitted, Keys int64
-	// Worst is the largest value of the rule's own count of all admitted hits ÷ limit − 1, at any moment
-	// of the measured part and for any key; −1 if all were 0. RollingWorst is that of the true rolling count, of any
-	// stretch of one window's length.
+	// Worst is the largest value of the rule's own count of all admitted hits ÷ limit − 1, at any
+	// moment of the measured part and for any key; −1 if all were 0. RollingWorst is that of the
+	// true rolling count, of any stretch of one window's length.
 	Worst, RollingWorst             float64
 	OracleWorst, OracleRollingWorst float64
 	// Hits that were wrongly decided: by more than the band, and at all.
@@ -68,8 +68,8 @@ func New(o Options) *Judge {
 }
 
 // Hit takes in one hit, at a time in Unix nanoseconds not before that of the hit before: for which
-// key (a number, always under the same rule), and what was decided. It returns the rule's own count of
-// admitted hits of that key, this one included if it was.
+// key (a number, always under the same rule), and what was decided. It returns the rule's own count
+// of admitted hits of that key, this one included if it was.
 func (j *Judge) Hit(now int64, rule int, key int32, allowed bool) float64 {
 	for int(key) >= len(j.keys) {
 		j.keys = append(j.keys, nil)
@@ -102,7 +102,8 @@ func (j *Judge) Hit(now int64, rule int, key int32, allowed bool) float64 {
 	return ours
 }
 
-// begin takes in what the warm-up has left behind, once: counts may be highest at the very beginning.
+// begin takes in what the warm-up has left behind, once: counts may be highest at the very
+// beginning.
 func (j *Judge) begin() {
 	if j.begun {
 		return

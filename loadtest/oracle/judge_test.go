@@ -114,8 +114,8 @@ func same(t *testing.T, got, want Verdict) {
 	}
 }
 
-// TestJudgeAgainstDefinitions: random hits and decisions, and every figure once more as it is defined,
-// from the list of all hits, without keeping counts.
+// TestJudgeAgainstDefinitions: random hits and decisions, and every figure once more as it is
+// defined, from the list of all hits, without keeping counts.
 func TestJudgeAgainstDefinitions(t *testing.T) {
 	shapes := []rules.Rule{
 		rule(5, time.Second, 1, false), rule(5, time.Second, 1, true), rule(30, 2*time.Second, 4, false),
@@ -163,8 +163,8 @@ type pastHit struct {
 	key int32
 }
 
-// count is the rule's own count at a time, by definition: each hit weighs 1 while its bucket is whole
-// in the window, and as its bucket's share of the window after that.
+// count is the rule's own count at a time, by definition: each hit weighs 1 while its bucket is
+// whole in the window, and as its bucket's share of the window after that.
 func (d *definitions) count(list []pastHit, now int64, key int32) float64 {
 	s := d.rule.Window
 	size := int64(s.Length) / int64(s.Buckets)
@@ -243,8 +243,8 @@ func (d *definitions) hit(now int64, key int32, allowed, measured bool, v *Verdi
 }
 
 func TestTimeline(t *testing.T) {
-	// A fixed window of 1 s, limit 10, and steps of half a second: a count stays until its window ends,
-	// whether or not there are hits.
+	// A fixed window of 1 s, limit 10, and steps of half a second: a count stays until its window
+	// ends, whether or not there are hits.
 	j := New(Options{Rules: []rules.Rule{rule(10, time.Second, 1, true)}, From: noon, To: noon + 3*int64(time.Second), Steps: 6})
 	for range 12 {
 		j.Hit(noon+600*ms, 0, 0, true)

@@ -1,9 +1,9 @@
 // Package oracle knows what would have been right.
 //
-// A [Judge] is told of every hit of every checker, in order of time, and of what was decided. It runs
-// an exact limiter beside: one place, with the window arithmetic of the rules, that sees every hit at
-// once. And it keeps the truth: the counts of all hits that were admitted. From both it tells how far
-// the decisions were off. It knows nothing of checkers, reports or networks.
+// A [Judge] is told of every hit of every checker, in order of time, and of what was decided. It
+// runs an exact limiter beside: one place, with the window arithmetic of the rules, that sees every
+// hit at once. And it keeps the truth: the counts of all hits that were admitted. From both it
+// tells how far the decisions were off. It knows nothing of checkers, reports or networks.
 package oracle
 
 import (
@@ -139,8 +139,8 @@ func (c *counter) add(l *limit, now int64) {
 	c.turn = max(c.turn, now) + l.spacing
 }
 
-// admit is the exact limiter: it decides for one hit, at a time not before that of the one before, and
-// counts it if it may pass.
+// admit is the exact limiter: it decides for one hit, at a time not before that of the one before,
+// and counts it if it may pass.
 func (c *counter) admit(l *limit, now int64) bool {
 	if !c.fits(l, 0, now) {
 		return false

@@ -1,5 +1,5 @@
-// Package pace waits until a moment, as exactly as the machine can: a load generator that sends half a
-// millisecond late measures that, or makes lumps of what should be even.
+// Package pace waits until a moment, as exactly as the machine can: a load generator that sends
+// half a millisecond late measures that, or makes lumps of what should be even.
 package pace
 
 import (
@@ -24,8 +24,8 @@ func (Sleeper) Pause(d time.Duration) { time.Sleep(d) }
 // Close does nothing.
 func (Sleeper) Close() {}
 
-// Until waits until t, or returns false if ctx ends before. The runtime's timers, which can be stopped,
-// take it to shortly before, and the pauser, which cannot, to the end.
+// Until waits until t, or returns false if ctx ends before. The runtime's timers, which can be
+// stopped, take it to shortly before, and the pauser, which cannot, to the end.
 func Until(ctx context.Context, t time.Time, fine Pauser) bool {
 	const short = 2 * time.Millisecond // as late as a timer of the runtime rarely is
 	if coarse := time.Until(t) - short; coarse > 0 {

@@ -9,9 +9,10 @@ import (
 
 // timerFile waits on a timer of the kernel, a file that becomes readable when the time is over.
 //
-// The runtime's own timers wait in whole milliseconds (the resolution of epoll_wait), so that requests would be sent
-// half a millisecond late on average, several times what an answer takes. This one is some 30 µs late. The runtime
-// waits for the file as for a connection: no thread is held.
+// The runtime's own timers wait in whole milliseconds (the resolution of epoll_wait), so that
+// requests would be sent half a millisecond late on average, several times what an answer takes.
+// This one is some 30 µs late. The runtime waits for the file as for a connection: no thread is
+// held.
 type timerFile struct {
 	file *os.File
 	fd   uintptr

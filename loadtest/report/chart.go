@@ -16,8 +16,8 @@ type chart struct {
 	Plot  *plot  // nil if there is none
 }
 
-// A plot is what charts.js draws: values that lie where they are to be drawn (logarithms have been taken), and the texts
-// to go with them, so that the script knows nothing of what it shows.
+// A plot is what charts.js draws: values that lie where they are to be drawn (logarithms have been
+// taken), and the texts to go with them, so that the script knows nothing of what it shows.
 type plot struct {
 	X      axis      `json:"x"`
 	Y      axis      `json:"y"`

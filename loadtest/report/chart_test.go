@@ -9,7 +9,8 @@ import (
 	"github.com/offpath-io/offpath/loadtest/result"
 )
 
-// A fixed window's count starts at 0 with every window: a step of the chart is a window then. Too many steps are joined too.
+// A fixed window's count starts at 0 with every window: a step of the chart is a window then. Too
+// many steps are joined too.
 func TestTimelineJoinsSteps(t *testing.T) {
 	for _, test := range []struct {
 		name      string
@@ -74,49 +75,19 @@ func TestDecades(t *testing.T) {
 	}
 }
 
-// The place of a percentile is its number of nines, so that the tail has room.
-func TestLatencyCurve(t *testing.T) {
-	p := curve([]result.Quantile{
-		{Percent: 0, Value: 40}, {Percent: 90, Value: 100}, {Percent: 90.01, Value: 101}, {Percent: 99, Value: 1000},
-		{Percent: 99.9, Value: 0}, {Percent: 100, Value: 5000},
-	})
-	got := fmt.Sprintf("%v %q %q", p.At, p.AtText, p.Lines[0].Texts) // neither what is on the same spot nor 100 %
-	if want := `[0 1 2 3] ["0 %" "90 %" "99 %" "99.9 %"] ["40 ns" "100 ns" "1 µs" "0 ns"]`; got != want {
-		t.Errorf("places, percentiles and times are\n%s, want\n%s", got, want)
-	}
-	if got := p.Lines[0].Values; got[1] != 2 || got[2] != 3 || got[3] != 0 {
-		t.Errorf("logarithms are %v, want 2, 3 and 0 at the end", got)
-	}
-}
-
-func TestSweepIsInOrderAndMarksTheRun(t *testing.T) {
-	r := result.Run{Sweep: []result.SweepStep{
-		{FlushMS: 100, WrongAllowShare: 0.02}, {FlushMS: 10, WrongAllowShare: 0.01, FalseDenialShare: 0.005}, {FlushMS: 0},
-	}}
-	r.Params.FlushMS = 10
-	c := sweep(r)
-	if got := fmt.Sprint(c.Plot.At, c.Plot.Lines[0].Values, c.Plot.Lines[1].Values); got != "[1 2] [1 2] [0.5 0]" {
-		t.Errorf("places and per cent are %s", got)
-	}
-	if c.Plot.Here == nil || c.Plot.Here.At != 1 {
-		t.Errorf("the run is marked at %v, want 1", c.Plot.Here)
-	}
+// The steps of a sweep are in order, and a run outside it is not marked. What has no place on a
+// logarithmic axis is left out.
+func TestSweep(t *testing.T) {
+	r := result.Run{Sweep: []result.SweepStep{{FlushMS: 100}, {FlushMS: 10}, {FlushMS: 0}}}
 	r.Params.FlushMS = 1000
-	if c := sweep(r); c.Plot.Here != nil {
-		t.Errorf("a run outside the sweep is marked at %v", c.Plot.Here)
+	if c := sweep(r); fmt.Sprint(c.Plot.At) != "[1 2]" || c.Plot.Here != nil {
+		t.Errorf("places %v, the run is marked at %v", c.Plot.At, c.Plot.Here)
 	}
 }
 
-func TestCostBars(t *testing.T) {
-	runs := []result.Run{{Scenario: "a"}, {Scenario: "b"}, {Scenario: "a name that is far too long for its place in a chart of bars"}}
-	runs[0].ReportsPer1000, runs[1].ReportsPer1000 = 10, 40
-	b := costs(runs)[0]
-	for i, want := range []bar{{"a", "10", "25", 15, 21}, {"b", "40", "100", 55, 61}, {"a name that is far too long for its place…", "0", "0", 95, 101}} {
-		if b.Rows[i] != want {
-			t.Errorf("bar %d is %+v, want %+v", i, b.Rows[i], want)
-		}
-	}
-	if want := "Bar chart. Reports per 1,000 hits: a 10, b 40, a name that is far too long for its place in a chart of bars 0."; b.Label != want {
-		t.Errorf("label %q, want %q", b.Label, want)
+func TestLongNamesAreCut(t *testing.T) {
+	const long = "a name that is far too long for its place in a chart of bars"
+	if got := costs([]result.Run{{Scenario: long}})[0].Rows[0].Name; got != long[:41]+"…" {
+		t.Errorf("the name is %q", got)
 	}
 }

@@ -2,23 +2,25 @@ package report
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/offpath-io/offpath/loadtest/result"
 )
 
-// A group is what belongs together: a table of its own on the terminal, a block in a run's section of the page.
+// A group is what belongs together: a table of its own on the terminal, a block in a run's section
+// of the page.
 type group struct {
-	title   string
-	columns []column
+	Title   string
+	Columns []column
 }
 
 // A column is one figure: a column where runs are lines, a line where one run is shown alone.
 type column struct {
-	head  string // at most two short words or lines, a | between them
-	label string // in full, with the unit unless the value has it
+	Head  string // at most two short words or lines, a | between them
+	Label string // in full, with the unit unless the value has it
 	shown int    // where else, besides its group: inOverview, inSummary
-	value func(result.Run) string
+	Value func(result.Run) string
 }
 
 const (
@@ -26,7 +28,15 @@ const (
 	inOverview            // there, and in the terminal's
 )
 
-// groups is every figure of a run, in the order of reading. The tables, the sheet and the page all come from here.
+// Summary returns the columns that the page's table of all runs has.
+func (g group) Summary() []column {
+	return slices.DeleteFunc(slices.Clone(g.Columns), func(c column) bool { return c.shown < inSummary })
+}
+
+func headOf(c column) string { return strings.ReplaceAll(c.Head, "|", " ") }
+
+// groups is every figure of a run, in the order of reading. The tables, the sheet and the page all
+// come from here.
 var groups = []group{
 	{"Run", overall},
 	{"Accuracy", accuracy},
@@ -36,7 +46,8 @@ var groups = []group{
 	{"Parameters", parameters},
 }
 
-// findings are the groups without the last: where one run is shown alone, its parameters are told in words.
+// findings are the groups without the last: where one run is shown alone, its parameters are told
+// in words.
 func findings() []group { return groups[:len(groups)-1] }
 
 var overall = []column{

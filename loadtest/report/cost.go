@@ -8,8 +8,8 @@ import (
 	"github.com/offpath-io/offpath/loadtest/result"
 )
 
-// bars is one cost of all runs, a bar each. The template draws it: its lengths are per cent of the width, so that it
-// needs no script to fit.
+// bars is one cost of all runs, a bar each. The template draws it: its lengths are per cent of the
+// width, so that it needs no script to fit.
 type bars struct {
 	Title  string
 	Label  string
@@ -17,7 +17,8 @@ type bars struct {
 	Rows   []bar
 }
 
-// A bar is one run's. The places are from the top, in pixels: of the text's base line, and of the bar.
+// A bar is one run's. The places are from the top, in pixels: of the text's base line, and of the
+// bar.
 type bar struct {
 	Name, Value string
 	Length      string // per cent of the width

@@ -8,7 +8,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/offpath-io/offpath/loadtest/report/reporttest"
 	"github.com/offpath-io/offpath/loadtest/result"
 )
 
@@ -21,15 +20,10 @@ func pageOf(t *testing.T, f result.File) string {
 	return text.String()
 }
 
-// sectionOf returns a run's section, as text.
-func sectionOf(t *testing.T, page, id string) string {
-	t.Helper()
-	_, rest, found := strings.Cut(page, `<section aria-labelledby="`+id+`">`)
-	section, _, closed := strings.Cut(rest, "</section>")
-	if !found || !closed {
-		t.Fatalf("the page has no section %s", id)
-	}
-	return html.UnescapeString(section)
+// TestPage: all of a page but its style, scripts and licence is as testdata/page.html has it.
+func TestPage(t *testing.T) {
+	constant := regexp.MustCompile(`(?s)<style>.*?</style>|<script>.*?</script>`)
+	golden(t, "page.html", constant.ReplaceAllString(pageOf(t, troubled(t)), ""))
 }
 
 // says fails unless a text has all of these.
@@ -42,49 +36,8 @@ func says(t *testing.T, text string, wants ...string) {
 	}
 }
 
-func TestPageHasEveryFigure(t *testing.T) {
-	f := reporttest.Sample()
-	page := pageOf(t, f)
-	for i, id := range []string{"run-1", "run-2", "run-3"} {
-		section := sectionOf(t, page, id)
-		for _, g := range findings() {
-			for _, c := range g.columns {
-				says(t, section, `<th scope="row">`+c.label+`</th><td>`+c.value(f.Runs[i])+`</td>`)
-			}
-		}
-		says(t, section, append(inWords(f.Runs[i]), nameOf(f.Runs[i]), f.Runs[i].Description)...)
-	}
-	says(t, page,
-		"3 runs, 2 live and 1 simulated. At worst: &#43;18.4 % over the limit (surge), 0.75 % of the decisions wrong (surge), p99 of a decision 1.29 µs (surge).",
-		"Sample CPU at 2.80 GHz, 2 cores, linux/amd64, go1.26.8",
-		`<th class="name" scope="row"><a href="#run-2">surge</a></th><td>live</td><td>100,000</td><td>&#43;18.4 %</td>`,
-		"max(1 hit, 2 % of the limit)")
-	for _, label := range []string{"p50", "p99.9", "decisions, at full speed", "memory per key, in the store"} {
-		says(t, sectionOf(t, page, "run-3"), `<th scope="row">`+label+`</th><td>–</td>`) // a simulation has none
-	}
-	if n := strings.Count(page, "data-chart="); n != reporttest.Charts {
-		t.Errorf("the page has %d charts, want %d", n, reporttest.Charts)
-	}
-	if got := kinds(1, 0) + ", " + kinds(18, 18); got != "1 live run, 18 simulated runs" {
-		t.Errorf("kinds of runs: %q", got)
-	}
-}
-
-func TestPageShowsWhatIsWrong(t *testing.T) {
-	says(t, pageOf(t, troubled()),
-		`<p>CONSERVATION DOES NOT HOLD: steady: 22,031 charged, but 22,029 accounted for (2 missing).</p>`,
-		`<td class="bad">BROKEN</td>`,
-		`<span class="badge bad">conservation does not hold</span>`,
-		`<p>INTERRUPTED: surge was stopped after 7.2 s of 20 s; its figures are of that part.</p>`,
-		`<td class="bad">live INTERRUPTED</td>`,
-		`<span class="badge bad">interrupted</span>`)
-	if strings.Contains(pageOf(t, reporttest.Sample()), `class="bad"`) {
-		t.Error("a page without trouble marks something as bad")
-	}
-}
-
 func TestPageSaysWhatThereIsNot(t *testing.T) {
-	f := reporttest.Sample()
+	f := sample(t)
 	f.Runs = f.Runs[:1]
 	r := &f.Runs[0]
 	r.Description = "a few words"
@@ -95,7 +48,7 @@ func TestPageSaysWhatThereIsNot(t *testing.T) {
 	if n := strings.Count(page, `data-chart=`); n != 3 { // the costs
 		t.Errorf("the page has %d charts, want 3", n)
 	}
-	says(t, pageOf(t, reporttest.Sample()), "There are no latencies: under virtual time")
+	says(t, pageOf(t, sample(t)), "There are no latencies: under virtual time")
 	empty := pageOf(t, result.File{})
 	if says(t, empty, "No run was measured."); strings.Contains(empty, "<table") {
 		t.Error("a page without runs has a table")
@@ -105,11 +58,11 @@ func TestPageSaysWhatThereIsNot(t *testing.T) {
 // Whatever a scenario is called, its name is text and nothing else.
 func TestNamesCannotBreakOut(t *testing.T) {
 	const evil = `</script><script>alert(1)</script><img src=x onerror=alert(2)>"'`
-	f := reporttest.Sample()
+	f := sample(t)
 	r := &f.Runs[0]
 	r.Scenario, r.Variant, r.Description, r.Mode, r.Params.Store, r.Params.Faults = evil, evil, evil, evil, evil, evil
 	r.Params.Rules[0].Name, r.Params.Rules[0].Algorithm, f.Machine.CPU, f.Offpath = evil, evil, evil, evil
-	page, sane := pageOf(t, f), pageOf(t, reporttest.Sample())
+	page, sane := pageOf(t, f), pageOf(t, sample(t))
 	for _, tag := range []string{"<script", "</script", "<img"} {
 		if got, want := strings.Count(page, tag), strings.Count(sane, tag); got != want {
 			t.Errorf("the page has %d %s, want %d", got, tag, want)
@@ -124,7 +77,7 @@ var (
 )
 
 func TestPageRefersToNothingOutside(t *testing.T) {
-	page := pageOf(t, reporttest.Sample())
+	page := pageOf(t, sample(t))
 	found := reference.FindAllStringSubmatch(page, -1)
 	for _, match := range found {
 		if to := match[1]; to != "data:," && !strings.HasPrefix(to, "#") {
@@ -152,28 +105,10 @@ func plotsIn(t *testing.T, page string) map[string]plot {
 	return plots
 }
 
-func TestPageCarriesItsPlots(t *testing.T) {
-	page := pageOf(t, reporttest.Sample())
-	plots := plotsIn(t, page)
-	if want := reporttest.Charts - 3; len(plots) != want { // the costs need no script
-		t.Errorf("there are %d plots, want %d", len(plots), want)
-	}
-	for id, p := range plots {
-		says(t, page, `id="`+id+`"`)
-		for _, l := range p.Lines {
-			if len(l.Values) != len(p.At) || len(p.At) == 0 {
-				t.Errorf("%s: %d values of %s at %d places", id, len(l.Values), l.Name, len(p.At))
-			}
-		}
-		if p.X.Label == "" || p.Y.Label == "" || !(p.X.Min < p.X.Max) || !(p.Y.Min < p.Y.Max) {
-			t.Errorf("%s: axes %+v and %+v", id, p.X, p.Y)
-		}
-	}
-}
-
-// JSON has no such numbers, so that they cannot come from a file; a page is better than none all the same.
+// JSON has no such numbers, so that they cannot come from a file; a page is better than none all
+// the same.
 func TestPageLeavesOutWhatIsNoNumber(t *testing.T) {
-	f := reporttest.Sample()
+	f := sample(t)
 	nan, inf := math.NaN(), math.Inf(1)
 	r := &f.Runs[0]
 	r.OverTotal, r.ReportsPer1000, r.Timeline.Ours[3], r.Timeline.Oracle = nan, inf, nan, r.Timeline.Oracle[:50]
@@ -185,26 +120,9 @@ func TestPageLeavesOutWhatIsNoNumber(t *testing.T) {
 	}
 }
 
-var (
-	header  = regexp.MustCompile(`<th\b[^>]*>`)
-	picture = regexp.MustCompile(`<[^>]*data-chart=[^>]*>`)
-)
-
-func TestPageCanBeHeard(t *testing.T) {
-	page := pageOf(t, reporttest.Sample())
-	for _, th := range header.FindAllString(page, -1) {
-		says(t, th, "scope=")
-	}
-	for _, tag := range picture.FindAllString(page, -1) {
-		if !strings.Contains(tag, `role="img"`) || !regexp.MustCompile(`aria-label="[^"]{30,}"`).MatchString(tag) {
-			t.Errorf("%s has no alternative in words", tag)
-		}
-	}
-}
-
 // What is vendored is what assets/README.md says, and its licence goes with every page.
 func TestVendoredLibrary(t *testing.T) {
-	page := pageOf(t, reporttest.Sample())
+	page := pageOf(t, sample(t))
 	version := regexp.MustCompile(`uPlot \(v([\d.]+)\)`).FindStringSubmatch(page)
 	if version == nil {
 		t.Fatal("the page does not contain uPlot's first line")

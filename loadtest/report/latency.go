@@ -7,7 +7,8 @@ import (
 	"github.com/offpath-io/offpath/loadtest/result"
 )
 
-// latency is the distribution of the time of one decision. Its x is the number of nines: 90 % is at 1, 99 % at 2.
+// latency is the distribution of the time of one decision. Its x is the number of nines: 90 % is at
+// 1, 99 % at 2.
 func latency(r result.Run) chart {
 	c := chart{Kind: "latency", Title: "Time of one decision"}
 	if r.Mode == result.Simulated {
@@ -29,7 +30,8 @@ func latency(r result.Run) chart {
 	return c
 }
 
-// curve draws what can be drawn of a distribution: not the point of 100 %, and no two on the same spot.
+// curve draws what can be drawn of a distribution: not the point of 100 %, and no two on the same
+// spot.
 func curve(points []result.Quantile) *plot {
 	p := &plot{X: axis{Label: "percentile (logarithmic)", Ticks: nines}}
 	took := line{Name: "decisions", Style: "ours"}
@@ -62,8 +64,8 @@ func tooClose(places []float64, at float64) bool {
 	return len(places) > 0 && at < places[len(places)-1]+0.01
 }
 
-// decades is an axis of nanoseconds for values between two logarithms. Its ticks are 1, 2 and 5 of each power of ten, or only
-// the powers if there are many; the first and the last are its ends.
+// decades is an axis of nanoseconds for values between two logarithms. Its ticks are 1, 2 and 5 of
+// each power of ten, or only the powers if there are many; the first and the last are its ends.
 func decades(from, to float64) axis {
 	steps := []float64{1, 2, 5}
 	if to-from > 2 {

@@ -92,7 +92,8 @@ func excess(fraction float64) string {
 	return "+" + text
 }
 
-// scaled writes a value in the largest of the units that it reaches; each is its factor and its name.
+// scaled writes a value in the largest of the units that it reaches; each is its factor and its
+// name.
 func scaled(v float64, units []unit) string {
 	if math.IsNaN(v) || math.IsInf(v, 0) {
 		return none

@@ -1,6 +1,6 @@
-// Package report shows what a load test found out: as tables on a terminal, and as one HTML page with charts that opens
-// offline. It reckons nothing that is not in the result; both views take their figures, and the figures' names, from one
-// list (columns.go).
+// Package report shows what a load test found out: as tables on a terminal, and as one HTML page
+// with charts that opens offline. It reckons nothing that is not in the result; both views take
+// their figures, and the figures' names, from one list (columns.go).
 package report
 
 import (
@@ -14,9 +14,9 @@ import (
 	"github.com/offpath-io/offpath/loadtest/result"
 )
 
-// Terminal writes a result for a terminal of 80 columns (one run: a sheet) or 140 (several runs: a line each with the
-// most telling figures, then all figures, a table for each kind). What must not be overlooked is written last. The only
-// errors are w's.
+// Terminal writes a result for a terminal of 80 columns (one run: a sheet) or 140 (several runs: a
+// line each with the most telling figures, then all figures, a table for each kind). What must not
+// be overlooked is written last. The only errors are w's.
 func Terminal(w io.Writer, f result.File) error {
 	out := bufio.NewWriter(w) // it remembers the first error, which Flush returns
 	switch len(f.Runs) {
@@ -27,7 +27,7 @@ func Terminal(w io.Writer, f result.File) error {
 	default:
 		overview(out, f.Runs)
 		for _, g := range groups {
-			table(out, g.title, f.Runs, g.columns)
+			table(out, g.Title, f.Runs, g.Columns)
 		}
 	}
 	fmt.Fprintf(out, "\nMeasured by %s.\n", where(f))
@@ -44,7 +44,7 @@ func Terminal(w io.Writer, f result.File) error {
 func overview(w io.Writer, runs []result.Run) {
 	var telling []column
 	for _, g := range groups {
-		for _, c := range g.columns {
+		for _, c := range g.Columns {
 			if c.shown == inOverview {
 				telling = append(telling, c)
 			}
@@ -57,7 +57,7 @@ func overview(w io.Writer, runs []result.Run) {
 func table(w io.Writer, title string, runs []result.Run, columns []column) {
 	rows := [][]string{{title}, {""}}
 	for _, c := range columns {
-		upper, lower, two := strings.Cut(c.head, "|")
+		upper, lower, two := strings.Cut(c.Head, "|")
 		if !two {
 			upper, lower = "", upper
 		}
@@ -66,14 +66,15 @@ func table(w io.Writer, title string, runs []result.Run, columns []column) {
 	for _, r := range runs {
 		row := []string{nameOf(r)}
 		for _, c := range columns {
-			row = append(row, c.value(r))
+			row = append(row, c.Value(r))
 		}
 		rows = append(rows, row)
 	}
 	align(w, rows)
 }
 
-// align writes rows with the first column to the left and the others to the right, as figures want it.
+// align writes rows with the first column to the left and the others to the right, as figures want
+// it.
 func align(w io.Writer, rows [][]string) {
 	width := 0
 	for _, row := range rows {
@@ -82,7 +83,8 @@ func align(w io.Writer, rows [][]string) {
 	var text strings.Builder
 	cells := tabwriter.NewWriter(&text, 0, 0, 2, ' ', tabwriter.AlignRight)
 	for _, row := range rows {
-		// The writer aligns all columns to the right, and pads the first too; spaces behind a name take it to the left.
+		// The writer aligns all columns to the right, and pads the first too; spaces behind a name
+		// take it to the left.
 		row[0] += strings.Repeat(" ", width-utf8.RuneCountInString(row[0]))
 		fmt.Fprintln(cells, strings.Join(row, "\t")+"\t")
 	}
@@ -98,10 +100,10 @@ func sheet(w io.Writer, r result.Run) {
 	fmt.Fprintf(w, "\n%s (%s)\n", nameOf(r), mode(r))
 	wrap(w, sentence(r.Description)+" "+strings.Join(inWords(r), " "))
 	for _, g := range findings() {
-		fmt.Fprintf(w, "\n%s\n", g.title)
+		fmt.Fprintf(w, "\n%s\n", g.Title)
 		lines := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-		for _, c := range g.columns {
-			fmt.Fprintf(lines, "  %s\t%s\n", c.label, c.value(r))
+		for _, c := range g.Columns {
+			fmt.Fprintf(lines, "  %s\t%s\n", c.Label, c.Value(r))
 		}
 		lines.Flush()
 	}

@@ -1,13 +1,16 @@
 package report
 
 import (
+	"encoding/json"
 	"errors"
+	"flag"
 	"io"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"unicode/utf8"
 
-	"github.com/offpath-io/offpath/loadtest/report/reporttest"
 	"github.com/offpath-io/offpath/loadtest/result"
 )
 
@@ -20,16 +23,40 @@ func terminal(t *testing.T, f result.File) string {
 	return text.String()
 }
 
-// lineOf returns the first line that begins with a name, as fields.
-func lineOf(t *testing.T, text, name string) []string {
+var update = flag.Bool("update", false, "write the golden files anew")
+
+// golden compares a text with a file of testdata. After a change that is meant: go test -update,
+// and look at the difference.
+func golden(t *testing.T, name, got string) {
 	t.Helper()
-	for line := range strings.Lines(text) {
-		if rest, ok := strings.CutPrefix(strings.TrimSpace(line), name); ok {
-			return strings.Fields(rest)
+	path := filepath.Join("testdata", name)
+	if *update {
+		must(t, os.WriteFile(path, []byte(got), 0o644))
+	}
+	want, err := os.ReadFile(path)
+	must(t, err)
+	lines := strings.Split(string(want), "\n")
+	for i, line := range strings.Split(got, "\n") {
+		if i >= len(lines) || line != lines[i] {
+			t.Fatalf("line %d of %s is\n%s", i+1, path, line)
 		}
 	}
-	t.Fatalf("no line begins with %q in\n%s", name, text)
-	return nil
+}
+
+// TestTerminal: several runs are tables of at most 140 columns, one run is a sheet of at most 85.
+// What is wrong comes last.
+func TestTerminal(t *testing.T) {
+	tables := terminal(t, troubled(t))
+	one := sample(t)
+	one.Runs = one.Runs[1:2]
+	sheet := terminal(t, one)
+	golden(t, "terminal.txt", tables+sheet+terminal(t, result.File{}))
+	if n := widest(tables); n > 140 {
+		t.Errorf("a table is %d wide", n)
+	}
+	if n := widest(sheet); n > 85 { // where it was measured may be longer than 80
+		t.Errorf("the sheet is %d wide", n)
+	}
 }
 
 func widest(text string) int {
@@ -40,73 +67,26 @@ func widest(text string) int {
 	return most
 }
 
-func TestTerminalShowsSeveralRunsAsTables(t *testing.T) {
-	text := terminal(t, reporttest.Sample())
-	for _, test := range []struct{ name, want string }{
-		{"steady", "live 100,000 +2.1 % +0.060 % 0.042 % 0.019 % 1.11 µs 57.8 ms holds"},
-		{"surge", "live 100,000 +18.4 % +2.1 % 0.71 % 0.040 % 1.29 µs 57.8 ms holds"},
-		{"published-a · 2 replicas, 10ms, timer only", "sim 100,000 +2.1 % +0.090 % 0.042 % 0.019 % – 57.8 ms holds"},
-	} {
-		if got := strings.Join(lineOf(t, text, test.name), " "); got != test.want {
-			t.Errorf("%s: the overview says\n%s, want\n%s", test.name, got, test.want)
-		}
-	}
-	for _, run := range reporttest.Sample().Runs {
-		if got, want := strings.Count(text, nameOf(run)+" "), 1+len(groups); got != want {
-			t.Errorf("%s is in %d tables, want %d", nameOf(run), got, want)
-		}
-		for _, g := range groups {
-			for _, c := range g.columns {
-				says(t, text, c.value(run))
-			}
-		}
-	}
-	if n := widest(text); n > 140 {
-		t.Errorf("a line is %d wide, want at most 140", n)
-	}
-	if strings.Contains(text, "!!") || strings.Contains(text, " \n") {
-		t.Errorf("want no alarm and no line that ends with a space:\n%s", text)
-	}
+// sample is three runs, two live and one simulated, with all figures that such runs have. The
+// figures are invented, but of the size that real ones are.
+func sample(t *testing.T) (f result.File) {
+	t.Helper()
+	text, err := os.ReadFile("testdata/sample.json")
+	must(t, err)
+	must(t, json.Unmarshal(text, &f))
+	return f
 }
 
-func TestTerminalShowsOneRunAsSheet(t *testing.T) {
-	f := reporttest.Sample()
-	f.Runs = f.Runs[1:2]
-	text := terminal(t, f)
-	for _, g := range findings() {
-		for _, c := range g.columns {
-			if got, want := strings.Join(lineOf(t, text, c.label+" "), " "), c.value(f.Runs[0]); got != want {
-				t.Errorf("%q is %s, want %s", c.label, got, want)
-			}
-		}
-	}
-	says(t, strings.Join(strings.Fields(text), " "),
-		"8 checkers", "2 aggregators", "in Redis", "1,000 hits per", "every 50 ms", "seed 1", "2 cores", "go1.26.8")
-	if n := widest(text); n > 85 { // where it was measured may be longer than 80
-		t.Errorf("a line is %d wide, want at most 85", n)
-	}
-}
-
-func TestTerminalEndsWithWhatIsWrong(t *testing.T) {
-	text := terminal(t, troubled())
-	if !strings.HasSuffix(text, `
-!! CONSERVATION DOES NOT HOLD: steady: 22,031 charged, but 22,029 accounted for (2 missing).
-!! INTERRUPTED: surge was stopped after 7.2 s of 20 s; its figures are of that part.
-`) {
-		t.Errorf("the end is not about what is wrong:\n%s", text)
-	}
-	steady, surge := lineOf(t, text, "steady"), lineOf(t, text, "surge")
-	if steady[len(steady)-1] != "BROKEN" || surge[1] != "INTERRUPTED" {
-		t.Errorf("the overview says %q and %q, want BROKEN and INTERRUPTED", steady, surge)
-	}
-	if n := widest(text); n > 140 {
-		t.Errorf("a line is %d wide, want at most 140", n)
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
 }
 
 // troubled is the sample with a run that lost two hits and one that was interrupted.
-func troubled() result.File {
-	f := reporttest.Sample()
+func troubled(t *testing.T) result.File {
+	f := sample(t)
 	f.Runs[0].Conservation.Counted -= 2
 	f.Runs[0].Conservation.Check()
 	f.Runs[1].Interrupted, f.Runs[1].MeasuredSeconds = true, 7.2
@@ -130,23 +110,20 @@ func TestMissingHitsAreTold(t *testing.T) {
 	}
 }
 
-// Without runs there is a word about it. A scenario file's author cannot move the cursor or break a table.
+// A scenario file's author cannot move the cursor or break a table.
 func TestTerminalKeepsNamesOnTheirLine(t *testing.T) {
-	f := reporttest.Sample()
+	f := sample(t)
 	f.Runs[0].Scenario = "one\ntwo\x1b[2J\u2028three"
 	text := terminal(t, f)
 	if strings.Contains(text, "\x1b") || !strings.Contains(text, "one two [2J three  ") {
 		t.Errorf("the name is not on one line:\n%q", text)
-	}
-	if text := terminal(t, result.File{}); !strings.HasPrefix(text, "No run was measured.\n") {
-		t.Errorf("without runs: %q", text)
 	}
 }
 
 func TestWriteErrorsAreReturned(t *testing.T) {
 	full := errors.New("disk full")
 	for _, write := range []func(io.Writer, result.File) error{Terminal, HTML} {
-		if err := write(refuser{full}, reporttest.Sample()); !errors.Is(err, full) {
+		if err := write(refuser{full}, sample(t)); !errors.Is(err, full) {
 			t.Errorf("returned %v, want %v", err, full)
 		}
 	}

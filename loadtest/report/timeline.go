@@ -25,7 +25,8 @@ func timeline(r result.Run) chart {
 		At: make([]float64, steps),
 		Lines: []line{
 			{Name: "offpath", Style: "ours", Values: ours},
-			// Above ours, as both are at the limit most of the time; through the gaps one sees that they are.
+			// Above ours, as both are at the limit most of the time; through the gaps one sees that
+			// they are.
 			{Name: "exact limiter (oracle)", Style: "oracle", Dashed: true, Values: oracle},
 		},
 		Level: &mark{100, "limit"},
@@ -45,8 +46,8 @@ func timeline(r result.Run) chart {
 	return c
 }
 
-// aroundLimit is an axis that shows the values and the limit, 100. It begins at 0 unless all is close to the limit, where a
-// few per cent would not be seen.
+// aroundLimit is an axis that shows the values and the limit, 100. It begins at 0 unless all is
+// close to the limit, where a few per cent would not be seen.
 func aroundLimit(from, to float64) axis {
 	from, to = min(from, 100), max(to, 100)
 	step := 10.0
@@ -60,8 +61,8 @@ func aroundLimit(from, to float64) axis {
 	return a
 }
 
-// together is how many steps of a run's timeline are shown as one: so many that a line can be told from the next, and in a
-// fixed window, whose count starts at 0 again and again, a window's worth.
+// together is how many steps of a run's timeline are shown as one: so many that a line can be told
+// from the next, and in a fixed window, whose count starts at 0 again and again, a window's worth.
 func together(r result.Run) int {
 	const most, least = 240, 10
 	steps := max(len(r.Timeline.Ours), len(r.Timeline.Oracle))
@@ -74,7 +75,8 @@ func together(r result.Run) int {
 	return n
 }
 
-// coarser puts so many steps into one: the largest of several steps is the largest of their largest.
+// coarser puts so many steps into one: the largest of several steps is the largest of their
+// largest.
 func coarser(t result.Timeline, n int) result.Timeline {
 	if n < 2 {
 		return t

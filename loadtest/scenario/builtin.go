@@ -49,13 +49,14 @@ func Describe(name string) string {
 	return ""
 }
 
-// Builtin returns the scenario of this name, which may be several runs; ok is false if there is none.
+// Builtin returns the scenario of this name, which may be several runs; ok is false if there is
+// none.
 func Builtin(name string, s Settings) (list []Scenario, ok bool) {
 	for _, b := range builtins {
 		if b.name == name {
 			list = b.make(b, s)
 			for i := range list {
-				list[i].enforce(s.Enforcement)
+				s.Fleet(&list[i])
 			}
 			return list, true
 		}
@@ -93,8 +94,8 @@ func isFixed(s Settings) string {
 	return ""
 }
 
-// one is a scenario of one rule and one stream. Its phases are made of the rate that stands for load
-// 1 with all keys.
+// one is a scenario of one rule and one stream. Its phases are made of the rate that stands for
+// load 1 with all keys.
 func (b builtin) one(s Settings, load float64, route Route, phases func(unit, load float64) []Phase) []Scenario {
 	sc := s.base(b.name, b.description, DefaultLimit, DefaultWindow)
 	keys := or(s.Keys, DefaultKeys)
@@ -246,9 +247,7 @@ func publishedB(b builtin, s Settings) []Scenario {
 	}
 	for _, timerOnly := range both {
 		sc := s.base(b.name, b.description, 500, time.Second)
-		sc.Checkers = or(s.Checkers, 2)
-		sc.Flush = or(s.Flush, 200*time.Millisecond)
-		sc.TimerOnly = timerOnly
+		sc.Checkers, sc.Flush, sc.TimerOnly = 2, 200*time.Millisecond, timerOnly
 		sc.Load = or(s.Load, 1.6)
 		keys := or(s.Keys, 1)
 		sc.Streams = []Stream{{Keys: keys, Phases: always(rateOf(sc.Rules[0], sc.Load, keys))}}

@@ -17,8 +17,8 @@ import (
 // fields are the entries of a mapping.
 type fields map[string]*yaml.Node
 
-// plain refuses what YAML can do beyond fields, lists and values: anchors, aliases and tags. What the
-// file says should be what one reads.
+// plain refuses what YAML can do beyond fields, lists and values: anchors, aliases and tags. What
+// the file says should be what one reads.
 func plain(node *yaml.Node) error {
 	switch {
 	case node.Kind == yaml.AliasNode:
@@ -36,7 +36,8 @@ func plain(node *yaml.Node) error {
 	return nil
 }
 
-// fieldsOf reads a mapping and refuses what is not in known, or twice, and the lack of what it needs.
+// fieldsOf reads a mapping and refuses what is not in known, or twice, and the lack of what it
+// needs.
 func fieldsOf(node *yaml.Node, what string, needs []string, known ...string) (fields, error) {
 	if node.Kind != yaml.MappingNode || node.Style&yaml.FlowStyle != 0 && what == "scenario" {
 		return nil, errorAt(node, "%s: want fields, each on a line: %s", what, strings.Join(known, ", "))

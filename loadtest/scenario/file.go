@@ -19,10 +19,10 @@ import (
 // maxFile is the most bytes of a scenario file.
 const maxFile = 1 << 20
 
-// Load reads a scenario from a YAML file. Its rules are written as in a rules file. What the settings
-// say of the fleet, the flush and the duration beats the file; a limit, a window, a load or a number of
-// keys there is refused, since the file may have several. Errors are *rules.Error, with the line, or
-// those of reading.
+// Load reads a scenario from a YAML file. Its rules are written as in a rules file. What the
+// settings say of the fleet, the flush and the duration beats the file; a limit, a window, a load
+// or a number of keys there is refused, since the file may have several. Errors are *rules.Error,
+// with the line, or those of reading.
 func Load(path string, s Settings) (Scenario, error) {
 	file, err := read(path)
 	if err != nil {
@@ -63,12 +63,8 @@ func (s *Scenario) apply(g Settings) error {
 	if g.Limit != nil || g.Window != nil || g.Buckets != nil || g.Load != nil || g.Keys != nil {
 		return &rules.Error{Reason: "limit, window, buckets, load and keys are said in the file: they cannot be given beside it"}
 	}
-	s.Checkers = or(g.Checkers, s.Checkers)
-	s.Aggregators = or(g.Aggregators, s.Aggregators)
-	s.Flush = or(g.Flush, s.Flush)
-	s.TimerOnly = or(g.TimerOnly, s.TimerOnly)
 	s.Duration = or(g.Duration, s.Duration)
-	s.enforce(g.Enforcement)
+	g.Fleet(s)
 	return nil
 }
 

@@ -34,8 +34,8 @@ type Scenario struct {
 	// Load is how many times the limit is offered in steady load, for the report; 0 if that says
 	// nothing here.
 	Load float64
-	// Phase is when the warm-up begins, counted from an edge of the longest window; nil leaves it to
-	// chance.
+	// Phase is when the warm-up begins, counted from an edge of the longest window; nil leaves it
+	// to chance.
 	Phase *time.Duration
 	// Fixed is a plan of hits instead of streams: a replay.
 	Fixed *Fixed

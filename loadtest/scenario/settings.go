@@ -1,6 +1,7 @@
 package scenario
 
 import (
+	"cmp"
 	"strconv"
 	"time"
 
@@ -8,7 +9,8 @@ import (
 	"github.com/offpath-io/offpath/pkg/window"
 )
 
-// Settings are what the command line says of a scenario. What is nil is the scenario's own to choose.
+// Settings are what the command line says of a scenario. What is nil is the scenario's own to
+// choose.
 type Settings struct {
 	Checkers, Aggregators *int
 	Limit                 *int64
@@ -31,13 +33,17 @@ func or[T any](given *T, otherwise T) T {
 	return otherwise
 }
 
-// enforce gives all rules of a scenario the enforcement that was asked for.
-func (s *Scenario) enforce(given *rules.Enforcement) {
-	if given == nil {
-		return
-	}
-	for i := range s.Rules {
-		s.Rules[i].Enforcement, s.Rules[i].OnOutage = *given, rules.DefaultOnOutage
+// Fleet sets what the settings say of a scenario's fleet, and defaults where neither says
+// something.
+func (s Settings) Fleet(sc *Scenario) {
+	sc.Checkers = or(s.Checkers, cmp.Or(sc.Checkers, DefaultCheckers))
+	sc.Aggregators = or(s.Aggregators, cmp.Or(sc.Aggregators, DefaultAggregators))
+	sc.Flush = or(s.Flush, cmp.Or(sc.Flush, DefaultFlush))
+	sc.TimerOnly = or(s.TimerOnly, sc.TimerOnly)
+	if s.Enforcement != nil {
+		for i := range sc.Rules {
+			sc.Rules[i].Enforcement, sc.Rules[i].OnOutage = *s.Enforcement, rules.DefaultOnOutage
+		}
 	}
 }
 
@@ -53,8 +59,8 @@ const (
 	DefaultDuration    = 20 * time.Second
 )
 
-// base returns a scenario with one rule, and everything from the settings but its streams. Limit and
-// length are the scenario's defaults.
+// base returns a scenario with one rule, and everything from the settings but its streams and its
+// fleet. Limit and length are the scenario's defaults.
 func (s Settings) base(name, description string, limit int64, length time.Duration) Scenario {
 	length = or(s.Window, length)
 	r := rules.Rule{
@@ -63,14 +69,8 @@ func (s Settings) base(name, description string, limit int64, length time.Durati
 	}
 	s.reckon(&r)
 	return Scenario{
-		Name: name, Description: description,
-		Rules:       []rules.Rule{r},
-		Warmup:      2 * length,
-		Duration:    or(s.Duration, max(DefaultDuration, 2*length)),
-		Checkers:    or(s.Checkers, DefaultCheckers),
-		Aggregators: or(s.Aggregators, DefaultAggregators),
-		Flush:       or(s.Flush, DefaultFlush),
-		TimerOnly:   or(s.TimerOnly, false),
+		Name: name, Description: description, Rules: []rules.Rule{r},
+		Warmup: 2 * length, Duration: or(s.Duration, max(DefaultDuration, 2*length)),
 	}
 }
 

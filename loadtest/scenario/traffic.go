@@ -99,8 +99,8 @@ func (t *Traffic) Text(key int32) string {
 	return t.texts[key]
 }
 
-// Busiest returns, of each stream, the n keys that are hit most, or any n if all are as popular; none
-// of those that are new with each hit.
+// Busiest returns, of each stream, the n keys that are hit most, or any n if all are as popular;
+// none of those that are new with each hit.
 func (t *Traffic) Busiest(n int) []int32 {
 	var keys []int32
 	if t.fixed != nil {

@@ -114,25 +114,6 @@ func TestRates(t *testing.T) {
 	}
 }
 
-// TestSurge: the load steps from half the limit to 15 times it, at varying phases of the window.
-func TestSurge(t *testing.T) {
-	sc := builtinOf(t, "surge", Settings{Duration: new(time.Minute)})
-	perStep := make(map[int64]int) // 50 ms each
-	for _, h := range all(New(&sc, 3)) {
-		perStep[h.At/int64(50*time.Millisecond)]++
-	}
-	var steps []int64
-	for i := range int64(62 * 20) {
-		if perStep[i] < 100 && perStep[i+2] > 500 && perStep[i+1] > 100 {
-			steps = append(steps, i%20)
-		}
-	}
-	slices.Sort(steps)
-	if len(steps) < 10 || len(slices.Compact(slices.Clone(steps))) < 6 {
-		t.Errorf("surges at %v of 20 in the second: want ten or more, at many phases", steps)
-	}
-}
-
 func TestKeys(t *testing.T) {
 	walk := builtinOf(t, "keywalk", Settings{Duration: new(time.Second)})
 	traffic := New(&walk, 1)

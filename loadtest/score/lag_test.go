@@ -67,9 +67,9 @@ func (w *wire) told(now, bucket int64, total uint64) {
 	w.links[1].Heard(events.KindAlarm, w.encode(&events.Alarm{Generation: 1, Version: 1, Totals: w.table(bucket, total)}))
 }
 
-// TestLag: in each of four windows 100 hits are admitted at checker 0, of which those above half the
-// limit are looked at. Checker 1 hears of most after 1 ms, of each 25th after 8 ms; of those in the last
-// window's second half never.
+// TestLag: in each of four windows 100 hits are admitted at checker 0, of which those above half
+// the limit are looked at. Checker 1 hears of most after 1 ms, of each 25th after 8 ms; of those in
+// the last window's second half never.
 func TestLag(t *testing.T) {
 	sc := tenASecond(2, 1)
 	sc.Rules[0].Limit = 100
@@ -115,7 +115,8 @@ func TestLag(t *testing.T) {
 	}
 }
 
-// TestWordOfAWindowThatIsOver: a fixed window's hits matter until it ends, a sliding one's for one more.
+// TestWordOfAWindowThatIsOver: a fixed window's hits matter until it ends, a sliding one's for one
+// more.
 func TestWordOfAWindowThatIsOver(t *testing.T) {
 	for fixed, want := range map[bool]result.Lag{true: {Never: 1}, false: {Samples: 1}} {
 		sc := tenASecond(2, 1)
@@ -133,7 +134,8 @@ func TestWordOfAWindowThatIsOver(t *testing.T) {
 	}
 }
 
-// TestTraces: so many checkers are listened to, evenly chosen, and they are those whose hits are looked at.
+// TestTraces: so many checkers are listened to, evenly chosen, and they are those whose hits are
+// looked at.
 func TestTraces(t *testing.T) {
 	for _, test := range []struct{ checkers, want int }{{1, 1}, {TracedCheckers, TracedCheckers}, {5*TracedCheckers + 3, TracedCheckers}} {
 		sc := tenASecond(test.checkers, 1)

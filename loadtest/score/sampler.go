@@ -10,8 +10,8 @@ import (
 // TracedKeys is how many keys of each stream are looked at for the refresh lag, the busiest first.
 const TracedKeys = 64
 
-// TracedCheckers is on how many checkers they are looked at: in a large simulation those few, evenly
-// chosen, stand for all.
+// TracedCheckers is on how many checkers they are looked at: in a large simulation those few,
+// evenly chosen, stand for all.
 const TracedCheckers = 16
 
 // traced returns the checkers that are looked at.
@@ -83,4 +83,30 @@ func (s *sampler) halve() {
 	}
 	s.hits = s.hits[:len(s.hits)/2]
 	s.every *= 2
+}
+
+// StartTraces lets the traces begin with the measured part.
+func (s *Score) StartTraces(traces []*tap.Trace) {
+	for _, t := range traces {
+		if t != nil {
+			t.From(s.from)
+		}
+	}
+}
+
+// NewTraces returns a trace for each checker, nil for those that are not to be listened to.
+func NewTraces(sc *scenario.Scenario, t *scenario.Traffic) []*tap.Trace {
+	type name struct{ rule, key string }
+	ids := make(map[name]int32)
+	for _, key := range t.Busiest(TracedKeys) {
+		ids[name{sc.Rules[t.Rule(key)].Name, t.Text(key)}] = key
+	}
+	traces := make([]*tap.Trace, sc.Checkers)
+	for _, i := range traced(sc.Checkers) {
+		traces[i] = tap.NewTrace(func(rule, key string) (int32, bool) {
+			id, ok := ids[name{rule, key}]
+			return id, ok
+		})
+	}
+	return traces
 }

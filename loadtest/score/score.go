@@ -11,6 +11,8 @@ import (
 	"github.com/offpath-io/offpath/loadtest/result"
 	"github.com/offpath-io/offpath/loadtest/scenario"
 	"github.com/offpath-io/offpath/loadtest/tap"
+	"github.com/offpath-io/offpath/pkg/aggregate/storage"
+	"github.com/offpath-io/offpath/pkg/check"
 	"github.com/offpath-io/offpath/pkg/rules"
 )
 
@@ -42,7 +44,8 @@ func New(sc *scenario.Scenario, t *scenario.Traffic, start int64) *Score {
 // Measured returns the measured part, in Unix nanoseconds.
 func (s *Score) Measured() (from, to int64) { return s.from, s.to }
 
-// Hit takes in what a checker decided at a time in Unix nanoseconds, not before that of the hit before.
+// Hit takes in what a checker decided at a time in Unix nanoseconds, not before that of the hit
+// before.
 func (s *Score) Hit(now int64, h scenario.Hit, allowed bool) {
 	now = max(now, s.last)
 	s.last = now
@@ -59,8 +62,8 @@ func (s *Score) Hit(now int64, h scenario.Hit, allowed bool) {
 // Admitted returns how many hits were admitted in all, the warm-up included.
 func (s *Score) Admitted() int64 { return s.admitted }
 
-// Run begins the figures of a run that ended at a time in Unix nanoseconds: all that follow from the
-// hits alone.
+// Run begins the figures of a run that ended at a time in Unix nanoseconds: all that follow from
+// the hits alone.
 func (s *Score) Run(end int64) result.Run {
 	end = min(end, s.to)
 	v := s.judge.Verdict(end)
@@ -123,8 +126,27 @@ func Cost(r *result.Run, c tap.Cost) {
 	}
 }
 
-// Lag looks for how long hits took to other checkers. traces are by checker, nil for those that were
-// not listened to; the measured part ended at a time in Unix nanoseconds.
+// Conservation looks for every admitted hit in what checkers and a store have on record.
+func Conservation(admitted int64, checkers []check.Stats, ledger storage.Ledger) result.Conservation {
+	c := result.Conservation{Admitted: admitted}
+	for _, s := range checkers {
+		for _, r := range s.Rules {
+			c.Charged += r.Charged
+			c.Overflow += r.Overflow
+			c.Lost += r.Lost
+		}
+	}
+	for _, r := range ledger {
+		c.Counted += r.Counted
+		c.Late += r.Late
+		c.Refused += r.Refused
+	}
+	c.Check()
+	return c
+}
+
+// Lag looks for how long hits took to other checkers. traces are by checker, nil for those that
+// were not listened to; the measured part ended at a time in Unix nanoseconds.
 func (s *Score) Lag(traces []*tap.Trace, end int64) result.Lag {
 	lag := tap.FindLag(traces, s.lag.hits, min(end, s.to), func(h tap.Hit) int64 {
 		shape := s.scenario.Rules[s.traffic.Rule(h.Key)].Window

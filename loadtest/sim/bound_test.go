@@ -125,7 +125,7 @@ func TestExactlyTheLimitPasses(t *testing.T) {
 				for n := int64(1); n <= limit+limit/10; n++ {
 					w.advance(w.now + int64(2*time.Second))
 					c := w.checkers[int(n)%checkers]
-					if c.limiters[0].Check("k", 1).Allowed {
+					if c.Limiters[0].Check("k", 1).Allowed {
 						passed, last = passed+1, n
 					}
 					w.heed(int(n)%checkers, c)

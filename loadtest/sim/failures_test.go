@@ -8,8 +8,8 @@ import (
 	"github.com/offpath-io/offpath/loadtest/scenario"
 )
 
-// TestAggregatorsFail: an aggregator that cannot reach the store, or that is frozen and keeps its place in the queue
-// group, costs no accuracy half a second later.
+// TestAggregatorsFail: an aggregator that cannot reach the store, or that is frozen and keeps its
+// place in the queue group, costs no accuracy half a second later.
 func TestAggregatorsFail(t *testing.T) {
 	for _, aggregators := range []int{2, 3} {
 		for _, load := range []float64{1.5, 5} {

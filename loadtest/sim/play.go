@@ -11,6 +11,7 @@ import (
 	"github.com/offpath-io/offpath/loadtest/scenario"
 	"github.com/offpath-io/offpath/loadtest/score"
 	"github.com/offpath-io/offpath/loadtest/tap"
+	"github.com/offpath-io/offpath/pkg/check"
 )
 
 // never is a time that does not come.
@@ -62,12 +63,13 @@ func (w *world) fail(f Failure, out bool) {
 func (w *world) cost() tap.Cost {
 	sum := w.store.Cost()
 	for _, c := range w.checkers {
-		sum = sum.Add(c.link.Cost())
+		sum = sum.Add(c.Link.Cost())
 	}
 	return sum
 }
 
-// play plays the traffic, which begins at a time in Unix nanoseconds, to its end, or until ctx is done.
+// play plays the traffic, which begins at a time in Unix nanoseconds, to its end, or until ctx is
+// done.
 func (w *world) play(ctx context.Context, start int64, traffic *scenario.Traffic, s *score.Score) (interrupted bool) {
 	_, end := s.Measured()
 	w.judge = func(h scenario.Hit, allowed bool) { s.Hit(w.now, h, allowed) }
@@ -130,7 +132,7 @@ func (l *looker) advance(until int64) (interrupted bool) {
 // hit lets a checker decide, by its own clock, and the score hear of it at the true time.
 func (w *world) hit(h scenario.Hit, traffic *scenario.Traffic, s *score.Score) {
 	c := w.checkers[h.Checker]
-	l := c.limiters[traffic.Rule(h.Key)]
+	l := c.Limiters[traffic.Rule(h.Key)]
 	d := l.Check(traffic.Text(h.Key), 1)
 	if d.Allowed || !w.mayWait(l, d) {
 		s.Hit(w.now, h, d.Allowed)
@@ -232,12 +234,10 @@ func (w *world) rests() bool {
 
 // conservation looks for every admitted hit.
 func (w *world) conservation(admitted int64) result.Conservation {
-	c := result.Conservation{Admitted: admitted}
-	for _, k := range w.checkers {
-		score.Charged(&c, k.Stats())
+	var stats []check.Stats
+	for _, c := range w.checkers {
+		stats = append(stats, c.Stats())
 	}
 	ledger, _ := w.memory.Ledger(context.Background()) // it never fails
-	score.Ledger(&c, ledger)
-	c.Check()
-	return c
+	return score.Conservation(admitted, stats, ledger)
 }

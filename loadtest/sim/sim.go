@@ -1,6 +1,6 @@
-// Package sim runs a scenario in virtual time: the same code of checkers, aggregators and store as in
-// a live run, stepped by hand over an in-memory network that can be slow, lossy and torn. What happens
-// depends on the scenario, the options and the seed alone.
+// Package sim runs a scenario in virtual time: the same code of checkers, aggregators and store as
+// in a live run, stepped by hand over an in-memory network that can be slow, lossy and torn. What
+// happens depends on the scenario, the options and the seed alone.
 //
 // Nothing in it takes time but the network: decisions, folds and the store are instantaneous.
 package sim
@@ -80,7 +80,8 @@ func (f Failure) String() string {
 func (p Partition) String() string { return fmt.Sprintf("%d@%v+%v", p.Checkers, p.From, p.For) }
 
 // stepFloor and gather are what the real loops do: check.Run takes a step that it is woken for a
-// millisecond after the last one at the earliest, and a worker looks at its requests when the first has waited for so long.
+// millisecond after the last one at the earliest, and a worker looks at its requests when the first
+// has waited for so long.
 const (
 	stepFloor = int64(time.Millisecond)
 	gather    = 2 * time.Millisecond
@@ -147,12 +148,10 @@ func (k *worker) Lease(ctx context.Context, fold *storage.LeaseBatch) (storage.L
 }
 
 type checker struct {
-	*check.Checker
-	limiters []*check.Limiter
-	link     *tap.Link
-	skew     int64
-	last     int64 // time of the last step
-	cuts     int   // partitions that keep it off the network
+	tap.Checker
+	skew int64
+	last int64 // time of the last step
+	cuts int   // partitions that keep it off the network
 }
 
 // action is something that happens at a time that is known beforehand.
@@ -234,7 +233,8 @@ func newWorld(sc *scenario.Scenario, o Options, traces []*tap.Trace) (*world, er
 		memory: memstore.New(),
 	}
 	w.store = tap.NewStore(w.memory)
-	// The phase of the scenario against the windows' edges is left to chance, unless it says otherwise.
+	// The phase of the scenario against the windows' edges is left to chance, unless it says
+	// otherwise.
 	length := int64(sc.Longest())
 	phase := w.rand.Int64N(length)
 	if sc.Phase != nil {
@@ -257,32 +257,21 @@ func newWorld(sc *scenario.Scenario, o Options, traces []*tap.Trace) (*world, er
 func (w *world) clock() int64 { return w.now }
 
 func (w *world) addChecker(i int, set *rules.Set, trace *tap.Trace) error {
-	end := w.bus.Checker("c" + strconv.Itoa(i))
-	c := &checker{link: tap.NewLink(end, w.clock, trace)}
+	end, c := w.bus.Checker("c"+strconv.Itoa(i)), &checker{}
 	if w.o.Skew > 0 {
 		c.skew = w.rand.Int64N(2*int64(w.o.Skew)+1) - int64(w.o.Skew)
 	}
-	floor := time.Duration(0)
-	if w.scenario.TimerOnly {
-		floor = w.scenario.Flush
-	}
 	var err error
-	c.Checker, err = check.New(check.Options{
-		Rules: set, Link: c.link, Epoch: uint64(i + 1), MaxIdleKeys: -1,
-		FlushEvery: w.scenario.Flush,
-		Tuning:     checktuning.Tuning{FlushFloor: floor, NoForecast: w.o.NoForecast},
-		QuietFor:   w.o.QuietFor, Now: func() time.Time { return time.Unix(0, w.now+c.skew) },
+	c.Checker, err = tap.NewChecker(w.scenario, tap.NewLink(end, w.clock, trace), check.Options{
+		Rules: set, Epoch: uint64(i + 1), MaxIdleKeys: -1, Tuning: checktuning.Tuning{NoForecast: w.o.NoForecast},
+		QuietFor: w.o.QuietFor, Now: func() time.Time { return time.Unix(0, w.now+c.skew) },
 	})
 	if err != nil {
 		return err
 	}
-	for _, r := range w.scenario.Rules {
-		l, _ := c.Limiter(r.Name)
-		c.limiters = append(c.limiters, l)
-	}
 	end.Attach(func(kind events.Kind, payload []byte) {
 		c.Receive(kind, payload)
-		c.link.Heard(kind, payload)
+		c.Link.Heard(kind, payload)
 		if kind == events.KindGrant {
 			w.retry(c)
 		}

@@ -3,8 +3,6 @@ package sim
 import (
 	"context"
 	"encoding/json"
-	"math/rand/v2"
-	"slices"
 	"testing"
 	"time"
 
@@ -84,8 +82,9 @@ func TestSeedDecides(t *testing.T) {
 	}
 }
 
-// TestOneCheckerIsExact: a checker that gets every hit knows all there is to know, so it must decide just as the exact
-// limiter of the same algorithm does. What a simulation finds beyond that is due to distribution.
+// TestOneCheckerIsExact: a checker that gets every hit knows all there is to know, so it must
+// decide just as the exact limiter of the same algorithm does. What a simulation finds beyond that
+// is due to distribution.
 func TestOneCheckerIsExact(t *testing.T) {
 	for _, a := range []rules.Algorithm{
 		rules.SlidingWindow, rules.FixedWindow, rules.SlidingLog, rules.TokenBucket, rules.LeakyBucket,
@@ -142,32 +141,8 @@ func TestSilence(t *testing.T) {
 	}
 }
 
-func TestQueue(t *testing.T) {
-	r := rand.New(rand.NewPCG(1, 1))
-	var q queue
-	at := make([]int64, 50)
-	for i := range at {
-		at[i] = r.Int64N(100)
-		q.set(i, at[i])
-	}
-	for range 5000 {
-		i, v := r.IntN(len(at)), r.Int64N(100)
-		if r.IntN(2) == 0 {
-			q.set(i, v)
-			at[i] = v
-		} else {
-			q.sooner(i, v)
-			at[i] = min(at[i], v)
-		}
-		number, due := q.first()
-		if least := slices.Min(at); due != least || number != slices.Index(at, least) {
-			t.Fatalf("first is %d at %d; want %d at %d", number, due, slices.Index(at, least), least)
-		}
-	}
-}
-
-// TestStrictIsNeverOver: under strict enforcement no scenario exceeds a limit, on a good network or a bad one, and on
-// a good one, where hits wait, nearly all that fits passes.
+// TestStrictIsNeverOver: under strict enforcement no scenario exceeds a limit, on a good network or
+// a bad one, and on a good one, where hits wait, nearly all that fits passes.
 func TestStrictIsNeverOver(t *testing.T) {
 	good := Options{Delay: 2 * time.Millisecond, Acquire: 20 * time.Millisecond}
 	for name, lost := range map[string]float64{ // at most: 1.5 times the most of seeds 0 to 5

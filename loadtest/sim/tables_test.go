@@ -398,55 +398,6 @@ func TestEstimates(t *testing.T) {
 	}
 }
 
-// TestEstimatesOfOtherTraffic bounds how far an estimate is from the truth, in per cent, in the
-// mean of seeds 1 to 3, where docs/operations.md has no figures of it.
-func TestEstimatesOfOtherTraffic(t *testing.T) {
-	if testing.Short() {
-		t.Skip("long: runs in make test-all")
-	}
-	const exact = 1e-7
-	for _, test := range []struct {
-		command                 string
-		over, wrong, less, more float64 // what is over, off by so much; wrongly allowed; falsely denied, below and above
-	}{
-		{"steady --load 1.5 --checkers 8", 0.3, 0, 0, 0},
-		{"steady --load 5 --checkers 32", 0.6, 0, 0, 0.05},
-		{"hop --load 5 --checkers 8", 0.3, 0, 0, 0},
-		{"surge --load 15 --checkers 32", 0.4, 0, 0.1, 0.1},
-		{"burst --load 50 --checkers 32", 1, 0.2, 1, 0},
-		{"surge --load 15 --checkers 8 --no-forecast", 0.4, 0.4, 0, 0},
-		{"steady --load 5 --checkers 8 --algorithm fixed_window", 0.2, 0.1, 0.2, 0},
-		{"hop --load 5 --checkers 8 --algorithm fixed_window", 0.3, 0, 0, 0.3},
-		{"steady --load 5 --checkers 8 --algorithm sliding_log", 0.3, 0, 0.1, 0.1},
-		{"surge --load 15 --checkers 8 --algorithm token_bucket", 1, 0.01, 0.4, 0}, // what drains in a bucket is called no excess
-	} {
-		t.Run(test.command, func(t *testing.T) {
-			t.Parallel()
-			const seeds = 3
-			var sums [3][2]float64 // of estimates and truths
-			for seed := range seeds {
-				with := test.command + " --duration 4s"
-				if seed > 0 {
-					with += fmt.Sprint(" --seed ", seed+1)
-				}
-				r := command(t, with)
-				for i, of := range [3][2]float64{
-					{r.Estimate.OverWorstWindow, max(r.OverWorstWindow, 0)}, {r.Estimate.WrongAllowShare, r.WrongAllowShare},
-					{r.Estimate.FalseDenialShare, r.FalseDenialShare},
-				} {
-					sums[i][0] += of[0] / seeds
-					sums[i][1] += of[1] / seeds
-				}
-			}
-			for i, most := range [][2]float64{{test.over, 0.1}, {test.wrong, test.wrong}, {test.less, test.more}} {
-				if off := 100 * (sums[i][0] - sums[i][1]); off < -most[0]-exact || off > most[1]+exact {
-					t.Errorf("estimate %d is %.3f %%, the truth %.3f %%", i+1, 100*sums[i][0], 100*sums[i][1])
-				}
-			}
-		})
-	}
-}
-
 // TestEstimatesSayHowSureTheyAre: by what lost reports bring late no limit seems to be exceeded,
 // and what had not been heard of is no more than they say.
 func TestEstimatesSayHowSureTheyAre(t *testing.T) {

@@ -8,9 +8,9 @@ import (
 	"github.com/offpath-io/offpath/pkg/rules"
 )
 
-// Nobody can wait in virtual time, so what Checker.Wait does is played: a hit under strict enforcement that is denied for
-// want of a permit asks again whenever its checker hears a grant, in the order of those who wait, until it passes or
-// its time is over. It is judged then.
+// Nobody can wait in virtual time, so what Checker.Wait does is played: a hit under strict
+// enforcement that is denied for want of a permit asks again whenever its checker hears a grant, in
+// the order of those who wait, until it passes or its time is over. It is judged then.
 
 // waiter is a hit that waits.
 type waiter struct {

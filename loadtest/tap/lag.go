@@ -19,8 +19,8 @@ type Hit struct {
 // Lag is how long hits took until others knew of them.
 type Lag struct {
 	Nanoseconds *hdrhistogram.Histogram
-	// Never counts the cases in which a checker was told nothing of a hit before that did not matter any
-	// more. Truncated says that a trace was full before the end.
+	// Never counts the cases in which a checker was told nothing of a hit before that did not
+	// matter any more. Truncated says that a trace was full before the end.
 	Never     int64
 	Truncated bool
 }
@@ -29,9 +29,9 @@ type Lag struct {
 const longestLag = int64(600e9)
 
 // FindLag looks for the ways of hits in the traces of all checkers, by the checkers' numbers; a nil
-// trace is of a checker that is not listened to. until returns the time from which a bucket does not
-// matter any more. What is told at end or later does not count; a case that was open then is in no
-// figure.
+// trace is of a checker that is not listened to. until returns the time from which a bucket does
+// not matter any more. What is told at end or later does not count; a case that was open then is in
+// no figure.
 func FindLag(traces []*Trace, hits []Hit, end int64, until func(h Hit) int64) Lag {
 	lag := Lag{Nanoseconds: hdrhistogram.New(1000, longestLag, 3)}
 	for _, h := range hits {
@@ -61,9 +61,6 @@ func FindLag(traces []*Trace, hits []Hit, end int64, until func(h Hit) int64) La
 
 // totalOf returns the total that answered the report with this hit in it.
 func (t *Trace) totalOf(h Hit) (total int64, ok bool) {
-	if t == nil {
-		return 0, false
-	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	list := t.sends[h.Key]

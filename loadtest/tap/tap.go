@@ -6,6 +6,7 @@ import (
 	"context"
 	"sync/atomic"
 
+	"github.com/offpath-io/offpath/loadtest/scenario"
 	"github.com/offpath-io/offpath/pkg/aggregate/storage"
 	"github.com/offpath-io/offpath/pkg/check"
 	"github.com/offpath-io/offpath/pkg/events"
@@ -14,26 +15,20 @@ import (
 // Cost is what went over a link, or to a store.
 type Cost struct {
 	Reports, ReportBytes int64 // repeats included
-	Leases, LeaseBytes   int64 // requests, repeats included
-	HeardBytes           int64 // answers and alarms
+	HeardBytes           int64 // answers, grants and alarms
 	StoreCommands        int64 // StoreJoins among them
 	StoreJoins           int64
 }
 
 // Sub returns the difference of two snapshots.
 func (c Cost) Sub(d Cost) Cost {
-	return Cost{
-		c.Reports - d.Reports, c.ReportBytes - d.ReportBytes, c.Leases - d.Leases, c.LeaseBytes - d.LeaseBytes,
-		c.HeardBytes - d.HeardBytes,
-		c.StoreCommands - d.StoreCommands, c.StoreJoins - d.StoreJoins,
-	}
+	return c.Add(Cost{-d.Reports, -d.ReportBytes, -d.HeardBytes, -d.StoreCommands, -d.StoreJoins})
 }
 
 // Add returns the sum.
 func (c Cost) Add(d Cost) Cost {
 	return Cost{
-		c.Reports + d.Reports, c.ReportBytes + d.ReportBytes, c.Leases + d.Leases, c.LeaseBytes + d.LeaseBytes,
-		c.HeardBytes + d.HeardBytes,
+		c.Reports + d.Reports, c.ReportBytes + d.ReportBytes, c.HeardBytes + d.HeardBytes,
 		c.StoreCommands + d.StoreCommands, c.StoreJoins + d.StoreJoins,
 	}
 }
@@ -44,11 +39,11 @@ type Link struct {
 	now   func() int64
 	trace *Trace // may be nil
 
-	reports, reportBytes, leases, leaseBytes, heardBytes atomic.Int64
+	reports, reportBytes, heardBytes atomic.Int64
 }
 
-// NewLink listens in on a link. now tells the time in Unix nanoseconds; trace is nil if nobody wants
-// to know when the checker learnt what.
+// NewLink listens in on a link. now tells the time in Unix nanoseconds; trace is nil if nobody
+// wants to know when the checker learnt what.
 func NewLink(link check.Link, now func() int64, trace *Trace) *Link {
 	return &Link{Link: link, now: now, trace: trace}
 }
@@ -61,13 +56,6 @@ func (l *Link) Report(shard uint32, aggregator uint64, report []byte) error {
 		l.trace.sent(l.now(), report)
 	}
 	return l.Link.Report(shard, aggregator, report)
-}
-
-// Lease sends a lease request on.
-func (l *Link) Lease(shard uint32, aggregator uint64, request []byte) error {
-	l.leases.Add(1)
-	l.leaseBytes.Add(int64(len(request)))
-	return l.Link.Lease(shard, aggregator, request)
 }
 
 // Listen listens, and in.
@@ -92,14 +80,35 @@ func (l *Link) Heard(kind events.Kind, payload []byte) {
 
 // Cost returns what went over the link so far.
 func (l *Link) Cost() Cost {
-	return Cost{
-		Reports: l.reports.Load(), ReportBytes: l.reportBytes.Load(),
-		Leases: l.leases.Load(), LeaseBytes: l.leaseBytes.Load(), HeardBytes: l.heardBytes.Load(),
-	}
+	return Cost{Reports: l.reports.Load(), ReportBytes: l.reportBytes.Load(), HeardBytes: l.heardBytes.Load()}
 }
 
-// Store is an aggregator's store whose commands are counted: calls, each of which is one command, but
-// for the first ones to a new Redis. It is safe for concurrent use.
+// Checker is a checker whose link is listened in on.
+type Checker struct {
+	*check.Checker
+	Limiters []*check.Limiter // of the scenario's rules, in their order
+	Link     *Link
+}
+
+// NewChecker returns a checker of a scenario's fleet, with the link. The options say the rest.
+func NewChecker(sc *scenario.Scenario, link *Link, o check.Options) (c Checker, err error) {
+	o.Link, o.FlushEvery = link, sc.Flush
+	if sc.TimerOnly {
+		o.Tuning.FlushFloor = sc.Flush
+	}
+	c.Link = link
+	if c.Checker, err = check.New(o); err != nil {
+		return c, err
+	}
+	for _, r := range sc.Rules {
+		l, _ := c.Limiter(r.Name)
+		c.Limiters = append(c.Limiters, l)
+	}
+	return c, nil
+}
+
+// Store is an aggregator's store whose commands are counted: calls, each of which is one command,
+// but for the first ones to a new Redis. It is safe for concurrent use.
 type Store struct {
 	storage.Store
 	commands, joins atomic.Int64

@@ -35,9 +35,6 @@ func TestCost(t *testing.T) {
 		if err := l.Report(0, 0, make([]byte, 10)); !errors.Is(err, broken) {
 			t.Errorf("the error of a report is %v", err)
 		}
-		if err := l.Lease(0, 0, make([]byte, 7)); !errors.Is(err, broken) {
-			t.Errorf("the error of a lease request is %v", err)
-		}
 	}
 	heard := 0
 	if err := l.Listen(context.Background(), func(events.Kind, []byte) { heard++ }); !errors.Is(err, broken) || heard != 8 {
@@ -53,7 +50,7 @@ func TestCost(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := l.Cost().Add(s.Cost()).Sub(Cost{Reports: 1})
-	want := Cost{Reports: 2, ReportBytes: 30, Leases: 3, LeaseBytes: 21, HeardBytes: 10, StoreCommands: 3, StoreJoins: 2}
+	want := Cost{Reports: 2, ReportBytes: 30, HeardBytes: 10, StoreCommands: 3, StoreJoins: 2}
 	if got != want {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
@@ -160,7 +157,8 @@ func TestRubbish(t *testing.T) {
 	}
 }
 
-// TestTraceIsBounded: what comes before its beginning, what is no news, and what there is no room for.
+// TestTraceIsBounded: what comes before its beginning, what is no news, and what there is no room
+// for.
 func TestTraceIsBounded(t *testing.T) {
 	s := newScript(t)
 	s.traces[1].From(1000)

@@ -11,9 +11,9 @@ import (
 // it left and which totals answered it, for each message when it came and which totals it told.
 //
 // A total only grows, and the answer to a report tells the total after its hits were added. So a
-// checker knows of a hit as soon as it was told of at least the total that answered the hit's report.
-// If that report had to be repeated, the answer may tell a later total, and the time found is an upper
-// bound.
+// checker knows of a hit as soon as it was told of at least the total that answered the hit's
+// report. If that report had to be repeated, the answer may tell a later total, and the time found
+// is an upper bound.
 type Trace struct {
 	keys func(rule, key string) (id int32, ok bool)
 
@@ -88,8 +88,8 @@ type told struct{ at, bucket, total int64 }
 // mostEntries bounds a trace; what comes later is not in it.
 const mostEntries = 2_000_000
 
-// NewTrace returns an empty trace. keys says which keys are traced, by what number; it may be called
-// from any goroutine.
+// NewTrace returns an empty trace. keys says which keys are traced, by what number; it may be
+// called from any goroutine.
 func NewTrace(keys func(rule, key string) (id int32, ok bool)) *Trace {
 	return &Trace{
 		keys: keys,

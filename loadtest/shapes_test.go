@@ -1,4 +1,4 @@
-package shapes
+package main
 
 import (
 	"encoding/xml"
@@ -18,7 +18,7 @@ func sum(bins []int) (n int) {
 
 // Each algorithm lets through what its words say.
 func TestShapes(t *testing.T) {
-	all, err := All()
+	all, err := allShapes()
 	if err != nil || len(all) != 5 {
 		t.Fatal(len(all), err)
 	}
@@ -39,19 +39,19 @@ func TestShapes(t *testing.T) {
 		if s.Name != want.name || mostIn(s.Passed, 1) > want.atOnce || mostIn(s.Passed, 10) > want.inASecond || mostIn(s.Passed, 1) == 0 {
 			t.Errorf("%s: %d at once, %d in a second, want %+v", s.Name, mostIn(s.Passed, 1), mostIn(s.Passed, 10), want)
 		}
-		if sum(s.Passed) >= sum(Asked()) {
-			t.Errorf("%s: all of %d passed", s.Name, sum(Asked()))
+		if sum(s.Passed) >= len(asked()) {
+			t.Errorf("%s: all of %d passed", s.Name, len(asked()))
 		}
 	}
 }
 
 // The picture is well-formed, and the one in the documentation is the newest.
 func TestPicture(t *testing.T) {
-	all, err := All()
+	all, err := allShapes()
 	if err != nil {
 		t.Fatal(err)
 	}
-	picture := SVG(Asked(), all)
+	picture := svg(all)
 	for d := xml.NewDecoder(strings.NewReader(picture)); ; {
 		if _, err := d.Token(); errors.Is(err, io.EOF) {
 			break
@@ -59,7 +59,7 @@ func TestPicture(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	kept, err := os.ReadFile("../../docs/algorithms.svg")
+	kept, err := os.ReadFile("../docs/algorithms.svg")
 	if err != nil || string(kept) != picture {
 		t.Errorf("docs/algorithms.svg is not what is drawn now (%v): go run ./loadtest shapes docs/algorithms.svg", err)
 	}
