@@ -6,9 +6,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
-	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 
@@ -137,67 +135,6 @@ func TestListenersOverTLS(t *testing.T) {
 	other := &tls.Config{RootCAs: tlsfilestest.NewAuthority(t, "other").Pool()}
 	if err := s.askHealth(t, other); err == nil || !strings.Contains(err.Error(), "unknown authority") {
 		t.Errorf("gRPC API, to one who trusts another authority: %v", err)
-	}
-}
-
-// TestRotationUnderLoad: certificates change, with nonsense in between, and no request fails, on old
-// connections or new.
-func TestRotationUnderLoad(t *testing.T) {
-	s := startSecured(t, "admin")
-	admin := s.client(t, true, s.ca.Pair("prometheus"))
-	load := []func() error{
-		func() error { return s.askHealth(t, &tls.Config{RootCAs: s.ca.Pool()}) },
-		func() error { _, _, err := fetch(t, admin, "GET", s.Admin()+"/readyz", ""); return err },
-	}
-	for _, fresh := range []bool{true, false} {
-		client := s.client(t, fresh)
-		load = append(load,
-			func() error { _, _, err := fetch(t, client, "POST", apiOf(s.Daemon), kristie); return err },
-			func() error { _, _, err := fetch(t, client, "GET", s.proxyURL(), ""); return err },
-		)
-	}
-	var done atomic.Bool
-	var group sync.WaitGroup
-	defer group.Wait()
-	defer done.Store(true)
-	counts := make([]atomic.Int64, len(load))
-	for i, ask := range load {
-		s.Await("connections that stay open are open", func() bool { return ask() == nil })
-		group.Go(func() {
-			for !done.Load() {
-				if err := ask(); err != nil {
-					t.Errorf("a request failed: %v", err)
-					return
-				}
-				counts[i].Add(1)
-			}
-		})
-	}
-
-	everywhere := func(line string) {
-		t.Helper()
-		s.Await(line, func() bool {
-			_, text, _ := fetch(t, admin, "GET", s.Admin()+"/metrics", "")
-			isMissing := func(listener string) bool { return !strings.Contains(text, fmt.Sprintf(line, listener)) }
-			return !slices.ContainsFunc(allListeners, isMissing)
-		})
-	}
-	for _, name := range []string{"second", "third", "fourth"} {
-		tlsfilestest.Write(t, s.files.Key, []byte("nonsense"))
-		everywhere("offpath_files_refused{files=%q} 1\n")
-		s.ca.Renew(s.files, name)
-		everywhere("offpath_files_refused{files=%q} 0\n")
-		s.Await(name+" is shown", func() bool {
-			response, _, err := fetch(t, s.client(t, false), "POST", apiOf(s.Daemon), kristie)
-			return err == nil && response.ProtoMajor == 2 && response.TLS.PeerCertificates[0].Subject.CommonName == name
-		})
-		for i := range counts {
-			more := counts[i].Load() + 2 // of which the second has begun by now
-			s.Await("there is load", func() bool { return counts[i].Load() >= more || t.Failed() })
-		}
-	}
-	if !strings.Contains(s.Stderr(), "new files are refused") || !strings.Contains(s.Stderr(), "new files are in force") {
-		t.Errorf("it does not say so:\n%s", s.Stderr())
 	}
 }
 

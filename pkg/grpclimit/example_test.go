@@ -16,7 +16,6 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/offpath-io/offpath/pkg/check"
-	"github.com/offpath-io/offpath/pkg/check/checktest"
 	"github.com/offpath-io/offpath/pkg/grpclimit"
 	"github.com/offpath-io/offpath/pkg/identity"
 	"github.com/offpath-io/offpath/pkg/rules"
@@ -63,22 +62,6 @@ func Example() {
 	// OK
 	// ResourceExhausted
 	// QUOTA_EXCEEDED per-user 2
-}
-
-// A test of your service, without rules and without waiting: what does it make of a denial?
-func Example_test() {
-	checker := checktest.ByAttribute("user", map[string]check.Decision{"kristie": checktest.Denied(3e9)})
-	limit, err := grpclimit.New(checker, grpclimit.Options{User: userOf})
-	if err != nil {
-		log.Fatal(err)
-	}
-	ctx := metadata.NewIncomingContext(context.Background(), metadata.Pairs("x-user", "kristie"))
-	_, err = limit.Unary()(ctx, nil, &grpc.UnaryServerInfo{FullMethod: "/shop.Orders/Place"}, nil)
-	fmt.Println(err)
-	fmt.Println(checker.Asked()[0].Attributes)
-	// Output:
-	// rpc error: code = ResourceExhausted desc = limited by checktest: try again in 3s
-	// [{user kristie}]
 }
 
 // Only logins that fail are charged. The rest of the service has the other rules of the same set.

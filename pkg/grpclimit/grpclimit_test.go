@@ -155,20 +155,3 @@ func TestNewSays(t *testing.T) {
 		t.Errorf("unknown: %q", got)
 	}
 }
-
-// Health checks are kept out of limits that hold for everything by a rule, as the documentation says.
-func TestHealthChecksByRule(t *testing.T) {
-	limit := newLimit(t, checker(t, `
-rules:
-  - {name: health, match: {service: grpc.health.v1.Health}, key: [], unlimited: true, replaces: [per-ip]}
-  - {name: per-ip, key: [ip], limit: 1/hour}
-`), grpclimit.Options{})
-	for i, step := range []struct {
-		method string
-		want   bool
-	}{{"/grpc.health.v1.Health/Check", true}, {unaryMethod, true}, {unaryMethod, false}, {"/grpc.health.v1.Health/Watch", true}} {
-		if d := limit.Decide(kristie(), step.method); d.Allowed != step.want {
-			t.Errorf("step %d: %+v", i, d)
-		}
-	}
-}

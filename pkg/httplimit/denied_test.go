@@ -72,15 +72,3 @@ func TestDeniedIsReplaced(t *testing.T) {
 		t.Errorf("%d %v %s", w.Code, w.Header(), w.Body)
 	}
 }
-
-// A proxy that understands another status gets it, and the client reads the decision's in the body.
-func TestWriteProblemUnderAnotherStatus(t *testing.T) {
-	w := answer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Retry-After", "99")
-		httplimit.WriteProblem(w, http.StatusForbidden, checktest.Denied(check.Never))
-	}), request("GET", "/"))
-	var got httplimit.Problem
-	if err := json.Unmarshal(w.Body.Bytes(), &got); err != nil || w.Code != 403 || got.Status != 429 || w.Header().Get("Retry-After") != "" {
-		t.Errorf("%d %v %s", w.Code, w.Header(), w.Body)
-	}
-}

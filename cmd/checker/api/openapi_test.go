@@ -13,8 +13,6 @@ import (
 	"github.com/getkin/kin-openapi/openapi3"
 
 	"github.com/offpath-io/offpath/cmd/internal/reply"
-	"github.com/offpath-io/offpath/pkg/check"
-	"github.com/offpath-io/offpath/pkg/window"
 )
 
 // TestDescriptionIsSound also requests the document.
@@ -125,32 +123,6 @@ func TestRequestsAreDescribed(t *testing.T) {
 		slices.Sort(test.want)
 		if !slices.Equal(got, test.want) {
 			t.Errorf("%s: described %v, want %v", test.name, got, test.want)
-		}
-	}
-}
-
-// TestBoundsAreDescribed compares the numbers of the description with the API's.
-func TestBoundsAreDescribed(t *testing.T) {
-	schemas := document.Components.Schemas
-	property := func(schema, name string) *openapi3.Schema { return schemas[schema].Value.Properties[name].Value }
-	for _, test := range []struct {
-		name      string
-		got, want any
-	}{
-		{"attributes", *schemas["Attributes"].Value.MaxProps, uint64(maxAttributes)},
-		{"most of a cost", *schemas["Cost"].Value.Max, float64(window.MaxCount)},
-		{"most of a settled cost", *property("Settlement", "cost").Max, float64(window.MaxCount)},
-		{"batch", *property("Batch", "checks").MaxItems, uint64(MaxBatch)},
-		{"settlements", *property("SettlementBatch", "settlements").MaxItems, uint64(MaxBatch)},
-		{"modes", property("Question", "mode").Enum, []any{string(modeCheck), string(modeWait), string(modeReserve), string(modePeek), string(modeRecord)}},
-	} {
-		if !reflect.DeepEqual(test.got, test.want) {
-			t.Errorf("%s: described %v, want %v", test.name, test.got, test.want)
-		}
-	}
-	for f := check.Local; f <= check.Outage; f++ {
-		if words := property("Decision", "freshness").Enum; !slices.Contains(words, any(f.String())) || len(words) != int(check.Outage)+1 {
-			t.Errorf("freshness: described %v, want %v among others", words, f)
 		}
 	}
 }

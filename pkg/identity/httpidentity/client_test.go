@@ -166,12 +166,3 @@ func TestTrustsThePeersThatAreProxies(t *testing.T) {
 		}
 	}
 }
-
-func TestClientIPSays(t *testing.T) {
-	if _, err := ClientIP("what?", nil, Options{}); err == nil || !strings.Contains(err.Error(), `"what?"`) {
-		t.Errorf("error %v", err)
-	}
-	if _, err := ClientIP("192.0.2.1:80", nil, Options{IPv4Prefix: 33}); err == nil || !strings.Contains(err.Error(), "IPv4 prefix of 33 bits") {
-		t.Errorf("error %v", err)
-	}
-}
