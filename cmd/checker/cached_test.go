@@ -171,7 +171,8 @@ func TestABadCacheIsNeverInForce(t *testing.T) {
 	}
 }
 
-// TestCacheDirectory: the default is systemd's, if there is one; "none" is none.
+// TestCacheDirectory: the default is systemd's, if there is one; "none" is none; a
+// directory that cannot be written keeps no checker from working.
 func TestCacheDirectory(t *testing.T) {
 	const state = "/var/lib/state"
 	for _, test := range []struct {
@@ -188,4 +189,11 @@ func TestCacheDirectory(t *testing.T) {
 			t.Errorf("%+v: %q", test, c.cacheDir)
 		}
 	}
+	r := newRestarted(t)
+	r.change(daily(100))
+	r.args[5] = filepath.Join(writeFile(t, "not a directory"), "cache")
+	d := startChecker(t, r.args...)
+	r.has(d, 100, "0")
+	d.AwaitLog("what is in force is not in the cache")
+	d.MustStop()
 }

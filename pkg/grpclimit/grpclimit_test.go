@@ -56,9 +56,9 @@ func TestReadsWhatTheRulesAskFor(t *testing.T) {
 		{"what was not sent", here, []string{"header:x-none"}, grpclimit.Options{}, nil},
 		{"no metadata at all", context.Background(), []string{"header:x-plan", "ip"}, grpclimit.Options{}, nil},
 		{"a source, also in another's place", here, []string{"plan", "method"}, plan, one("plan", "gold")},
-		{"all in order", here, []string{"header:x-plan", "ip", "address", "method", "user"}, user, identity.Attributes{
-			{Name: "user", Value: "kristie"}, {Name: "method", Value: unaryMethod}, {Name: "header:x-plan", Value: "gold"},
-			{Name: "ip", Value: "192.0.2.1"}, {Name: "address", Value: "192.0.2.1"}}},
+		{"all of them", here, []string{"header:x-plan", "ip", "address", "method", "user"}, user, identity.Attributes{
+			{Name: "address", Value: "192.0.2.1"}, {Name: "header:x-plan", Value: "gold"}, {Name: "ip", Value: "192.0.2.1"},
+			{Name: "method", Value: unaryMethod}, {Name: "user", Value: "kristie"}}},
 		{"the client behind a proxy", here, []string{"ip"}, proxied, one("ip", "2001:db8::/64")},
 		{"by the other header", here, []string{"ip"}, rfc7239, one("ip", "198.51.100.7")},
 		{"the proxy, if it is not trusted", here, []string{"ip"}, grpclimit.Options{}, one("ip", "192.0.2.1")},
