@@ -132,10 +132,11 @@ func (m logMetrics) Describe(descs chan<- *prometheus.Desc) {
 
 // Collect sends one snapshot.
 func (m logMetrics) Collect(out chan<- prometheus.Metric) {
+	c := collector{out}
 	for _, s := range m.log.Stats() {
-		for outcome, n := range map[string]int64{"written": s.Written, "dropped": s.Dropped, "unsampled": s.Unsampled} {
-			out <- prometheus.MustNewConstMetric(loggedDesc, prometheus.CounterValue, float64(n), s.Sink, outcome)
-		}
-		out <- prometheus.MustNewConstMetric(logWaitsDesc, prometheus.GaugeValue, float64(s.Waiting), s.Sink)
+		c.countOf(loggedDesc, s.Written, s.Sink, "written")
+		c.countOf(loggedDesc, s.Dropped, s.Sink, "dropped")
+		c.countOf(loggedDesc, s.Unsampled, s.Sink, "unsampled")
+		c.gaugeOf(logWaitsDesc, float64(s.Waiting), s.Sink)
 	}
 }
