@@ -26,9 +26,6 @@ type secured struct {
 	files tlsfilestest.Files
 }
 
-// allListeners are all four, by the flags of their files.
-var allListeners = []string{"listen", "grpc", "proxy", "admin"}
-
 // startSecured starts one. The listeners of knowing want a certificate of their clients too.
 func startSecured(t *testing.T, knowing ...string) *secured {
 	t.Helper()
@@ -39,7 +36,7 @@ func startSecured(t *testing.T, knowing ...string) *secured {
 	s := &secured{ca: tlsfilestest.NewAuthority(t, "authority")}
 	s.files = s.ca.Dir("first")
 	args := []string{"--rules", writeFile(t, daily(1_000_000)), "--upstream", upstream.URL, "--proxy", "127.0.0.1:0"}
-	for _, listener := range allListeners {
+	for _, listener := range []string{"listen", "grpc", "proxy", "admin"} {
 		args = append(args, "--"+listener+"-cert", s.files.Cert, "--"+listener+"-key", s.files.Key)
 	}
 	for _, listener := range knowing {
@@ -49,13 +46,11 @@ func startSecured(t *testing.T, knowing ...string) *secured {
 	return s
 }
 
-// client returns a client that speaks HTTP/2 and shows these certificates. A fresh one makes a
-// connection for each request, and speaks HTTP/1.1: net/http hangs up on an HTTP/2 client that takes
-// 2 s to say something after its handshake, and no option changes that.
-func (s *secured) client(t *testing.T, fresh bool, certs ...tls.Certificate) *http.Client {
+// client returns a client that speaks HTTP/2 and shows these certificates.
+func (s *secured) client(t *testing.T, certs ...tls.Certificate) *http.Client {
 	transport := &http.Transport{
 		TLSClientConfig:   &tls.Config{RootCAs: s.ca.Pool(), Certificates: certs},
-		ForceAttemptHTTP2: !fresh, DisableKeepAlives: fresh,
+		ForceAttemptHTTP2: true,
 	}
 	t.Cleanup(transport.CloseIdleConnections)
 	return &http.Client{Transport: transport}
@@ -99,7 +94,7 @@ func fetch(t *testing.T, client *http.Client, method, url, body string) (*http.R
 // TestListenersOverTLS: all listeners speak TLS, HTTP/2 too, and nothing else; the admin API answers only those it knows.
 func TestListenersOverTLS(t *testing.T) {
 	s := startSecured(t, "admin")
-	stranger, known := s.client(t, false), s.client(t, false, s.ca.Pair("prometheus"))
+	stranger, known := s.client(t), s.client(t, s.ca.Pair("prometheus"))
 	for _, test := range []struct {
 		what         string
 		client       *http.Client
@@ -180,7 +175,7 @@ func TestServiceOverTLS(t *testing.T) {
 // have had.
 func TestAuthorityTakenBack(t *testing.T) {
 	s := startSecured(t, "listen", "grpc")
-	web := s.client(t, false, s.ca.Pair("web"))
+	web := s.client(t, s.ca.Pair("web"))
 	conn, err := s.dialGRPC(&tls.Config{RootCAs: s.ca.Pool(), Certificates: []tls.Certificate{s.ca.Pair("envoy")}})
 	must(t, err)
 	defer conn.Close()
