@@ -83,6 +83,9 @@ func New(checker Checker, o Options) (*Limit, error) {
 	if checker == nil {
 		return nil, errors.New("httplimit: no checker")
 	}
+	if _, ok := o.Identity.Sources[adapter.UserName]; ok && o.User != nil {
+		return nil, errors.New("httplimit: User and a source for user: want one of them")
+	}
 	l := &Limit{checker: checker, options: o}
 	if err := l.check(); err != nil {
 		return nil, fmt.Errorf("httplimit: %w", err)
@@ -94,11 +97,8 @@ func New(checker Checker, o Options) (*Limit, error) {
 // check makes the builder of valid options.
 func (l *Limit) check() (err error) {
 	o, set := &l.options, l.checker.Rules()
-	switch _, ok := o.Identity.Sources[adapter.UserName]; {
-	case set == nil:
+	if set == nil {
 		return errors.New("the checker has no rules")
-	case ok && o.User != nil:
-		return errors.New("User and a source for user: want one of them")
 	}
 	if l.builder, err = httpidentity.NewBuilder(o.Identity); err != nil {
 		return err
