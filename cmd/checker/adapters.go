@@ -22,7 +22,7 @@ type adapters struct {
 	leaving atomic.Bool             // Envoys' streams of quotas have been ended
 }
 
-// serving is a checker, and what serves by it.
+// serving is a checker with the handlers and services that decide by it.
 type serving struct {
 	checker *check.Checker
 	handlers
@@ -36,7 +36,7 @@ type handlers struct {
 	proxied http.Handler // the reverse proxy; nil without --upstream
 }
 
-// begin makes what serves by the checker. It is called until it has succeeded once.
+// begin makes the handlers and services of the checker. It is called until it has succeeded once.
 func (a *adapters) begin(
 	c config, checker *check.Checker, service func() *tls.Config, log *slog.Logger,
 ) error {
@@ -82,7 +82,7 @@ func notYet(w http.ResponseWriter) {
 	reply.Error(w, http.StatusServiceUnavailable, "there are no rules yet")
 }
 
-// limit is that of the rule whose counter has this name, 0 if there is none.
+// limit returns the limit of the rule with this counter name, 0 if there is none.
 func (a *adapters) limit(counter string) int64 {
 	if s := a.serving.Load(); s != nil {
 		if limiter, ok := s.checker.Limiter(counter); ok {

@@ -18,8 +18,8 @@ import (
 	"github.com/offpath-io/offpath/pkg/envoyquota"
 )
 
-// healthNames are what health is told of: everything, the service, and what envoyproxy/ratelimit
-// calls itself.
+// healthNames are the services that have a health: all, this one, and the name that
+// envoyproxy/ratelimit has.
 var healthNames = []string{"", envoylimit.Name, "ratelimit"}
 
 // grpcParts serve gRPC: Envoy's rate limit service and its quota service, health, which follows the
@@ -102,7 +102,7 @@ func (e envoyAdapter) stats() envoyquota.Stats {
 	return envoyquota.Stats{}
 }
 
-// noGRPC is what --grpc says for none.
+// noGRPC is the value of --grpc for none.
 const noGRPC = "none"
 
 func readEnvoyHeaders(text string) (envoylimit.Headers, error) {

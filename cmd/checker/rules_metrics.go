@@ -34,8 +34,8 @@ var (
 		"Failures to read, write or verify the values of the bucket in --cache-dir.", "bucket")
 )
 
-// caches says what a checker that starts while NATS is away would begin with; nil ones are not
-// kept.
+// caches sends the metrics of the caches, with which a checker starts while NATS is away; nil for
+// a cache that is not kept.
 func (c collector) caches(rules, blocks *offpath.CacheState) {
 	revision := uint64(0)
 	if rules != nil {
