@@ -10,6 +10,8 @@ import (
 	"github.com/offpath-io/offpath/cmd/checker/forwardauth"
 	"github.com/offpath-io/offpath/cmd/internal/reply"
 	"github.com/offpath-io/offpath/pkg/check"
+	"github.com/offpath-io/offpath/pkg/envoylimit"
+	"github.com/offpath-io/offpath/pkg/envoyquota"
 )
 
 // adapters serve requests by the checker, once there is one: before the first rules nothing can be
@@ -17,12 +19,15 @@ import (
 type adapters struct {
 	serving atomic.Pointer[serving] // nil while there is no checker
 	made    chan struct{}           // closed when there is one
+	leaving atomic.Bool             // Envoys' streams of quotas have been ended
 }
 
-// serving is a checker, and what serves HTTP by it.
+// serving is a checker with the handlers and services that decide by it.
 type serving struct {
 	checker *check.Checker
 	handlers
+	envoy  *envoylimit.Service
+	quotas *envoyquota.Server
 }
 
 // handlers serve HTTP.
@@ -31,7 +36,7 @@ type handlers struct {
 	proxied http.Handler // the reverse proxy; nil without --upstream
 }
 
-// begin makes what serves HTTP by the checker. It is called until it has succeeded once.
+// begin makes the handlers and services of the checker. It is called until it has succeeded once.
 func (a *adapters) begin(
 	c config, checker *check.Checker, service func() *tls.Config, log *slog.Logger,
 ) error {
@@ -39,7 +44,12 @@ func (a *adapters) begin(
 	if err != nil {
 		return err
 	}
-	a.serving.Store(&serving{checker, h})
+	a.serving.Store(&serving{
+		checker: checker, handlers: h, quotas: envoyquota.New(checker, envoyquota.Options{}),
+		envoy: envoylimit.New(checker, envoylimit.Options{
+			Headers: c.envoyHeaders, Acquire: c.acquire,
+		}),
+	})
 	close(a.made)
 	return nil
 }
@@ -72,7 +82,7 @@ func notYet(w http.ResponseWriter) {
 	reply.Error(w, http.StatusServiceUnavailable, "there are no rules yet")
 }
 
-// limit is that of the rule whose counter has this name, 0 if there is none.
+// limit returns the limit of the rule with this counter name, 0 if there is none.
 func (a *adapters) limit(counter string) int64 {
 	if s := a.serving.Load(); s != nil {
 		if limiter, ok := s.checker.Limiter(counter); ok {

@@ -14,7 +14,7 @@ import (
 	"github.com/offpath-io/offpath/pkg/rules"
 )
 
-// banner is what the daemon says of itself when it starts.
+// banner is the text that the daemon prints when it starts.
 type banner struct {
 	config      config
 	rules       *rules.Set // nil if there are none yet
@@ -89,7 +89,7 @@ func (b banner) writeRules(w io.Writer) {
 	fmt.Fprintln(w)
 }
 
-// source says where the rules are from.
+// source returns the source of the rules.
 func (b banner) source() string {
 	bucket := "bucket " + natssource.Name(b.config.namespace)
 	switch {
@@ -101,7 +101,7 @@ func (b banner) source() string {
 	return bucket
 }
 
-// writeChange says how to change the rules of a bucket; how to change a file everybody knows.
+// writeChange explains how to change the rules of a bucket. A file needs no explanation.
 func (b banner) writeChange(w io.Writer) {
 	if b.config.rulesFromBucket() {
 		fmt.Fprintf(w, "Change the rules while it runs:\n  aggregator rules apply -f FILE --nats %s%s%s\n\n",
@@ -124,7 +124,7 @@ func (b banner) keyFlag() string {
 	return " --rules-signing-key-file " + b.config.demoKey
 }
 
-// inWords says what a rule does: 100 per 1h in 60 buckets, by user and api, if api is "createURL".
+// inWords describes a rule: 100 per 1h in 60 buckets, by user and api, if api is "createURL".
 func inWords(r *rules.Rule) string {
 	var b strings.Builder
 	if r.Unlimited {
@@ -171,8 +171,10 @@ func (b banner) writeTry(w io.Writer) {
 		return
 	}
 	quoted := strings.ReplaceAll(string(body), "'", `\u0027`)
-	fmt.Fprintf(w, "Try it; this asks %d times, and is answered 200 until the limit is used up, then 429:\n", requests)
-	fmt.Fprintf(w, "  curl -s%s -w '%%{http_code}\\n' -d '%s' '%s%s?[1-%d]'\n\n", b.curlFiles(), quoted, b.http, api.Path, requests)
+	fmt.Fprintf(w, "Try it; this asks %d times, "+
+		"and is answered 200 until the limit is used up, then 429:\n", requests)
+	fmt.Fprintf(w, "  curl -s%s -w '%%{http_code}\\n' -d '%s' '%s%s?[1-%d]'\n\n",
+		b.curlFiles(), quoted, b.http, api.Path, requests)
 }
 
 // curlFiles are the arguments with which curl trusts the checker, and the checker curl.

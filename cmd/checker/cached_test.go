@@ -171,10 +171,10 @@ func TestABadCacheIsNeverInForce(t *testing.T) {
 	}
 }
 
-// TestNoCacheWithoutADirectory: the default is systemd's, if there is one; "none" is none; a
+// TestCacheDirectory: the default is systemd's, if there is one; "none" is none; a
 // directory that cannot be written keeps no checker from working.
-func TestNoCacheWithoutADirectory(t *testing.T) {
-	state := t.TempDir()
+func TestCacheDirectory(t *testing.T) {
+	const state = "/var/lib/state"
 	for _, test := range []struct {
 		env, args string
 		want      string

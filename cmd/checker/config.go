@@ -34,7 +34,7 @@ bucket in NATS JetStream, which "aggregator rules apply" writes; so does a start
 
 With --upstream it is also a reverse proxy, and limits the requests that it passes on.`
 
-// config is what the flags say.
+// config has the values of the flags.
 type config struct {
 	rulesFrom   string // a file, or fromNATS; "" is fromNATS, with the demo's rules in it
 	nats        string // "" runs everything in this process
@@ -78,7 +78,7 @@ type config struct {
 
 	origins daemon.Origins // whose pages may ask the HTTP API and the admin API
 
-	consoleToken string // of those who may block and reset keys at the embedded aggregator's console
+	consoleToken string // for blocking and resetting keys at the embedded console
 	trail
 
 	expectCheckers                      int
@@ -88,7 +88,7 @@ type config struct {
 const (
 	// maxKeys bounds the flags for numbers of keys: more than any machine holds.
 	maxKeys = 1 << 31
-	// mostHellos bounds the steps of the ladder: years.
+	// mostHellos bounds the degradation levels: years.
 	mostHellos = 100_000_000
 )
 
@@ -253,7 +253,7 @@ func (c *config) checkFleet(given *pflag.FlagSet) error {
 	return nil
 }
 
-// grpcAddress takes an address, or what stands for none.
+// grpcAddress reads an address, or the word for none.
 func grpcAddress(text string) (string, error) {
 	if text == "" || text == noGRPC {
 		return "", nil
@@ -267,7 +267,7 @@ func stateDirectory(getenv func(string) string) string {
 	return first
 }
 
-// cacheDirectory takes a directory, or what stands for none.
+// cacheDirectory reads a directory, or the word for none.
 func cacheDirectory(text string) (string, error) {
 	if text == noCache {
 		return "", nil
@@ -275,12 +275,12 @@ func cacheDirectory(text string) (string, error) {
 	return text, nil
 }
 
-// noCache is what --cache-dir says for none.
+// noCache is the value of --cache-dir for none.
 const noCache = "none"
 
 const defaultNamespace = "offpath"
 
-// fromNATS is what --rules says for the bucket.
+// fromNATS is the value of --rules for the bucket.
 const fromNATS = "nats"
 
 // rulesFromBucket reports whether rules come from the bucket.

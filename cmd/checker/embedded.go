@@ -77,7 +77,7 @@ func (e *embedded) trust() signing.Metrics {
 }
 
 // seed puts the demo's rules into the bucket, and the key that signs others beside the server's
-// files, for whoever wants to change them.
+// files, for users of the demo.
 func (e *embedded) seed(namespace string) error {
 	secret, err := e.rules.Key().Seed()
 	if err != nil {
@@ -178,7 +178,7 @@ func (e *embedded) close() {
 		e.server.WaitForShutdown()
 	}
 	if e.dir != "" {
-		_ = os.RemoveAll(e.dir) // what stays is small and harmless
+		_ = os.RemoveAll(e.dir) // files that stay are small and harmless
 	}
 }
 

@@ -105,7 +105,8 @@ func printExplained(w io.Writer, d check.Decision, all []check.Explanation) erro
 			fmt.Fprintf(t, "%s\t-\t-\t-\t-\t-\t-\tdoes not apply: %s\n", x.Rule, x.Why)
 			continue
 		}
-		fmt.Fprintf(t, "%s\t%q\t%d\t%s\t%s\t%d\t%d\t%s\n", x.Counter, x.Key, x.Cost, hits(x.Count), hits(x.Others), x.Limit, x.Room, says(x))
+		fmt.Fprintf(t, "%s\t%q\t%d\t%s\t%s\t%d\t%d\t%s\n", x.Counter, x.Key, x.Cost,
+			hits(x.Count), hits(x.Others), x.Limit, x.Room, says(x))
 	}
 	return t.Flush()
 }

@@ -3,8 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"sync"
-	"sync/atomic"
 
 	quotapb "github.com/envoyproxy/go-control-plane/envoy/service/rate_limit_quota/v3"
 	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
@@ -20,8 +18,8 @@ import (
 	"github.com/offpath-io/offpath/pkg/envoyquota"
 )
 
-// healthNames are what health is told of: everything, the service, and what envoyproxy/ratelimit
-// calls itself.
+// healthNames are the services that have a health: all, this one, and the name that
+// envoyproxy/ratelimit has.
 var healthNames = []string{"", envoylimit.Name, "ratelimit"}
 
 // grpcParts serve gRPC: Envoy's rate limit service and its quota service, health, which follows the
@@ -31,13 +29,10 @@ func (p *process) grpcParts() []daemon.Part {
 	options := append(envoylimit.ServerOptions(), grpc.MaxRecvMsgSize(envoyquota.MaxMessage))
 	options = append(options, daemon.Credentials(listener)...)
 	server, state := grpc.NewServer(options...), health.NewServer()
-	quotas := &quotaAdapter{adapters: &p.adapters}
-	p.registry.MustRegister(quotaMetrics{quotas.stats})
-	quotapb.RegisterRateLimitQuotaServiceServer(server, quotas)
-	envoylimit.Register(server, &envoyAdapter{
-		adapters: &p.adapters,
-		options:  envoylimit.Options{Headers: p.envoyHeaders, Acquire: p.acquire},
-	})
+	envoy := envoyAdapter{adapters: &p.adapters}
+	p.registry.MustRegister(quotaMetrics{envoy.stats})
+	quotapb.RegisterRateLimitQuotaServiceServer(server, envoy)
+	envoylimit.Register(server, envoy)
 	grpc_health_v1.RegisterHealthServer(server, state)
 	reflection.Register(server)
 	p.leaving.Announce(state.Shutdown)
@@ -55,71 +50,59 @@ func (p *process) grpcParts() []daemon.Part {
 	}}
 	return []daemon.Part{ready, daemon.GRPC("gRPC API", listener, server, func() {
 		state.Shutdown()
-		quotas.leave()
+		envoy.leave()
 	}, p.log)}
 }
 
-// envoyAdapter answers Envoy as soon as there is a checker.
+// envoyAdapter serves Envoys as soon as there is a checker.
 type envoyAdapter struct {
-	adapters *adapters
-	options  envoylimit.Options
-	once     sync.Once
-	service  *envoylimit.Service
+	quotapb.UnimplementedRateLimitQuotaServiceServer
+	*adapters
 }
 
 // ShouldRateLimit answers one request.
-func (e *envoyAdapter) ShouldRateLimit(
+func (e envoyAdapter) ShouldRateLimit(
 	ctx context.Context, r *ratelimitv3.RateLimitRequest,
 ) (*ratelimitv3.RateLimitResponse, error) {
-	at := e.adapters.serving.Load()
+	at := e.serving.Load()
 	if at == nil {
 		return nil, status.Error(codes.Unavailable, "there are no rules yet")
 	}
-	e.once.Do(func() { e.service = envoylimit.New(at.checker, e.options) })
-	return e.service.ShouldRateLimit(ctx, r)
+	return at.envoy.ShouldRateLimit(ctx, r)
 }
 
-// quotaAdapter serves Envoys that decide by quotas as soon as there is a checker.
-type quotaAdapter struct {
-	quotapb.UnimplementedRateLimitQuotaServiceServer
-	adapters *adapters
-	once     sync.Once
-	service  atomic.Pointer[envoyquota.Server] // nil too if it is left before anybody has come
-}
-
-// StreamRateLimitQuotas serves one Envoy.
-func (q *quotaAdapter) StreamRateLimitQuotas(
+// StreamRateLimitQuotas serves one Envoy that decides by quotas.
+func (e envoyAdapter) StreamRateLimitQuotas(
 	stream quotapb.RateLimitQuotaService_StreamRateLimitQuotasServer,
 ) error {
-	at := q.adapters.serving.Load()
-	if at == nil {
+	switch at := e.serving.Load(); {
+	case at == nil:
 		return status.Error(codes.Unavailable, "there are no rules yet")
-	}
-	q.once.Do(func() { q.service.Store(envoyquota.New(at.checker, envoyquota.Options{})) })
-	service := q.service.Load()
-	if service == nil {
+	case e.leaving.Load():
 		return status.Error(codes.Unavailable, "the server stops")
-	}
-	return service.StreamRateLimitQuotas(stream)
-}
-
-// leave ends the streams, which would last otherwise. After it, none comes to last.
-func (q *quotaAdapter) leave() {
-	q.once.Do(func() {})
-	if service := q.service.Load(); service != nil {
-		service.Close()
+	default:
+		return at.quotas.StreamRateLimitQuotas(stream)
 	}
 }
 
-// stats are the service's, empty while there is none.
-func (q *quotaAdapter) stats() envoyquota.Stats {
-	if service := q.service.Load(); service != nil {
-		return service.Stats()
+// leave ends the streams, which would last otherwise. A stream that comes later ends at once: it
+// looks at leaving after serving, as leave does the other way round.
+func (e envoyAdapter) leave() {
+	e.leaving.Store(true)
+	if at := e.serving.Load(); at != nil {
+		at.quotas.Close()
+	}
+}
+
+// stats are those of quotas, empty while there is no checker.
+func (e envoyAdapter) stats() envoyquota.Stats {
+	if at := e.serving.Load(); at != nil {
+		return at.quotas.Stats()
 	}
 	return envoyquota.Stats{}
 }
 
-// noGRPC is what --grpc says for none.
+// noGRPC is the value of --grpc for none.
 const noGRPC = "none"
 
 func readEnvoyHeaders(text string) (envoylimit.Headers, error) {

@@ -21,9 +21,9 @@ type serverTLS struct {
 
 // port is a listener before it is open.
 type port struct {
-	flag    string // that says where it listens, and that its files' flags begin with
+	flag    string // for the address; the flags for files begin with it
 	what    string
-	address string // "" is no such listener
+	address string // "" for no listener
 	tls     *daemon.TLS
 	hint    string // if it cannot be opened
 }
@@ -76,12 +76,13 @@ func (c *config) checkTLS() error {
 	case (u.Cert == "") != (u.Key == ""):
 		return flags.Usagef("--upstream-cert and --upstream-key need each other")
 	case u != tlsfiles.Paths{} && !strings.HasPrefix(c.upstream, "https://"):
-		return flags.Usagef("--upstream-ca, --upstream-cert: there are no certificates without TLS, which is --upstream https://…")
+		return flags.Usagef("--upstream-ca, --upstream-cert: " +
+			"there are no certificates without TLS, which is --upstream https://…")
 	}
 	return c.access.Check(c.nats)
 }
 
-// listeners are the open ports. grpc is nil if there is no gRPC API, and proxy if there is no reverse proxy.
+// listeners are the open ports. grpc is nil without a gRPC API, and proxy without a reverse proxy.
 type listeners struct{ http, grpc, admin, proxy net.Listener }
 
 // listen opens them, with TLS where there are files for it.
@@ -107,7 +108,7 @@ func (p port) open(files *tlsfiles.Files) (net.Listener, error) {
 	return listener, nil
 }
 
-// grpcTarget is what a gRPC client on this machine dials, "" if there is nothing to dial.
+// grpcTarget returns the target for gRPC clients on this machine, "" without a gRPC API.
 func (l listeners) grpcTarget() string {
 	if l.grpc == nil {
 		return ""
@@ -124,7 +125,7 @@ func (l listeners) proxyURL() string {
 	return daemon.URL(l.proxy)
 }
 
-// close closes what no server has closed; the errors of the others mean nothing.
+// close closes the listeners that no server has closed. The errors of the others mean nothing.
 func (l listeners) close() {
 	for _, listener := range []net.Listener{l.http, l.grpc, l.admin, l.proxy} {
 		if listener != nil {

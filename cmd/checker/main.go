@@ -22,13 +22,13 @@ func main() {
 	os.Exit(options{}.run(ctx, os.Args[1:], os.Getenv, os.Stdout, os.Stderr))
 }
 
-// options are what no flag sets.
+// options are settings without a flag.
 type options struct {
 	// clientTime is how long servers wait for a client that is slow with its handshake, its request
 	// or reading the answer. 0 means the time-outs of package daemon and of the proxy. Tests wait
 	// longer: on a machine that stands still for seconds no client of theirs may be cut off.
 	clientTime time.Duration
-	// stdin is what "explain" reads; nil is the process' own.
+	// stdin is the input of "explain"; nil for the process' own.
 	stdin io.Reader
 }
 

@@ -26,9 +26,10 @@ import (
 )
 
 const (
-	// thisMachine is whom forward-auth trusts if nothing is said: whoever runs here can ask the HTTP API about anybody anyway.
+	// thisMachine are the proxies that forward-auth trusts by default: a program on this machine can
+	// ask the HTTP API about any client anyway.
 	thisMachine = "127.0.0.0/8,::1"
-	// noProxies is what --trusted-proxies says for nobody.
+	// noProxies is the value of --trusted-proxies for none.
 	noProxies = "none"
 	// patience is how long a client of the reverse proxy may make no progress.
 	patience = 30 * time.Second
@@ -71,7 +72,7 @@ func (c *config) checkProxy(given *pflag.FlagSet) error {
 	return nil
 }
 
-// proxyList takes what parseProxies does.
+// proxyList checks a text for parseProxies.
 func proxyList(text string) (string, error) {
 	_, err := parseProxies(text)
 	return text, err
@@ -93,7 +94,7 @@ func target(text string) (string, error) {
 	return text, err
 }
 
-// statusList takes what parseStatuses does.
+// statusList checks a text for parseStatuses.
 func statusList(text string) (string, error) {
 	_, err := parseStatuses(text)
 	return text, err
@@ -111,18 +112,22 @@ func parseStatuses(text string) ([]int, error) {
 	return statuses, nil
 }
 
-// identityOf says how requests are read, by whoever trusts these if nothing was said.
+// identityOf returns how requests are read; byDefault are the proxies without --trusted-proxies.
 func (c config) identityOf(byDefault string) (httpidentity.Options, error) {
 	text := c.trustedProxies
 	if text == "" {
 		text = byDefault
 	}
 	proxies, err := parseProxies(text)
-	return httpidentity.Options{TrustedProxies: proxies, Forwarding: c.forwarding, IPv6Prefix: c.ipv6Prefix}, err
+	return httpidentity.Options{
+		TrustedProxies: proxies, Forwarding: c.forwarding, IPv6Prefix: c.ipv6Prefix,
+	}, err
 }
 
-// newLimit makes a limit of requests, and what it knows of them.
-func (c config) newLimit(checker *check.Checker, byDefault string) (*httplimit.Limit, *httpidentity.Builder, error) {
+// newLimit makes a limit of requests, and the builder of its identities.
+func (c config) newLimit(
+	checker *check.Checker, byDefault string,
+) (*httplimit.Limit, *httpidentity.Builder, error) {
 	read, err := c.identityOf(byDefault)
 	if err != nil {
 		return nil, nil, err
@@ -133,13 +138,15 @@ func (c config) newLimit(checker *check.Checker, byDefault string) (*httplimit.L
 	}
 	wait := c.acquire
 	if wait == 0 {
-		wait = -1 // which is what httplimit calls not at all
+		wait = -1 // not at all, for httplimit
 	}
-	limit, err := httplimit.New(checker, httplimit.Options{Identity: read, Headers: c.rateHeaders, Acquire: wait})
+	limit, err := httplimit.New(checker, httplimit.Options{
+		Identity: read, Headers: c.rateHeaders, Acquire: wait,
+	})
 	return limit, builder, err
 }
 
-// newHandlers makes what serves HTTP by this checker.
+// newHandlers makes the HTTP handlers of this checker.
 func newHandlers(
 	c config, checker *check.Checker, service func() *tls.Config, log *slog.Logger,
 ) (h handlers, err error) {
@@ -193,7 +200,8 @@ func newProxy(
 	}
 	told := func(name string) bool { return c.chargeOn != "" && name == outcome.Name }
 	if unknown := slices.DeleteFunc(limit.Unknown(), told); len(unknown) > 0 {
-		log.Warn("rules need attributes that a proxied request does not have: take header:NAME or cookie:NAME instead", "attributes", unknown)
+		log.Warn("rules need attributes that a proxied request does not have: "+
+			"take header:NAME or cookie:NAME instead", "attributes", unknown)
 	}
 	return upstream.New(upstream.Options{
 		Target: to, Limit: limited, Identity: builder, Forwarding: c.forwarding, Answer: c.answer,

@@ -5,7 +5,6 @@ import (
 	"os"
 	"strings"
 	"testing"
-	"time"
 
 	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc/codes"
@@ -14,7 +13,6 @@ import (
 	"github.com/offpath-io/offpath/internal/natssource"
 	"github.com/offpath-io/offpath/internal/testing/daemontest"
 	"github.com/offpath-io/offpath/internal/testing/servers/serverstest"
-	"github.com/offpath-io/offpath/internal/testing/signaturetest"
 	"github.com/offpath-io/offpath/pkg/aggregate"
 	"github.com/offpath-io/offpath/pkg/signature"
 )
@@ -59,26 +57,13 @@ func readyz(t *testing.T, d *daemontest.Daemon, status int, words string) {
 	}
 }
 
-// TestRulesChangeWhileItRuns, by either source and by the demo's: lower and higher limits, and sets that are refused.
+// TestRulesChangeWhileItRuns, by a file and by the demo's bucket: lower and higher limits, and sets
+// that are refused. Package offpath tests the bucket of a fleet.
 func TestRulesChangeWhileItRuns(t *testing.T) {
 	for name, begin := range map[string]func(t *testing.T) (*daemontest.Daemon, changes){
 		"file": func(t *testing.T) (*daemontest.Daemon, changes) {
 			path := writeFile(t, daily(100))
 			return startChecker(t, "--rules", path), inFile(t, path)
-		},
-		"bucket": func(t *testing.T) (*daemontest.Daemon, changes) {
-			url := serverstest.JetStream(t).URL()
-			startWorker(t, url, aggregate.Options{})
-			change := inBucket(t, url)
-			change(daily(100))
-			return startChecker(t, "--rules", "nats", "--nats", url), change
-		},
-		"signed bucket": func(t *testing.T) (*daemontest.Daemon, changes) {
-			url, key := serverstest.JetStream(t).URL(), signaturetest.NewKey(t)
-			startWorker(t, url, aggregate.Options{})
-			change := inSignedBucket(t, url, key)
-			change(daily(100))
-			return startChecker(t, "--rules", "nats", "--nats", url, "--rules-public-keys", key.Public()), change
 		},
 		"embedded": func(t *testing.T) (*daemontest.Daemon, changes) {
 			d := startChecker(t)
@@ -200,20 +185,4 @@ func TestRulesAreWaitedFor(t *testing.T) {
 func TestStopWithoutRules(t *testing.T) {
 	t.Parallel()
 	startChecker(t, "--rules", "nats", "--nats", serverstest.JetStream(t).URL()).MustStop()
-}
-
-// TestTheFileGoes: the rules stay, and those of an older file that comes in its place come into force, with a lower revision.
-func TestTheFileGoes(t *testing.T) {
-	path := writeFile(t, daily(5))
-	d := startChecker(t, "--rules", path)
-	must(t, os.Remove(path))
-	d.AwaitMetric("offpath_rules_source_up", "0")
-	readyz(t, d, 200, "no such file")
-	equal(t, "limit", *asks(t, d, kristie, 200).Limit, 5)
-	older := writeFile(t, daily(6))
-	must(t, os.Chtimes(older, time.Time{}, time.Unix(1_000_000_000, 0)))
-	must(t, os.Rename(older, path))
-	loads(d, 2)
-	readyz(t, d, 200, `"rules":"revision 1000000000000"`)
-	equal(t, "limit", *asks(t, d, kristie, 200).Limit, 6)
 }

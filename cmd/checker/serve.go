@@ -47,8 +47,8 @@ type process struct {
 	member    *offpath.Member
 }
 
-// firstWait is how long a start waits for rules before it says that there are none yet. They are
-// waited for ever after.
+// firstWait is how long a start waits for rules before it prints that there are none yet. It goes
+// on waiting afterwards.
 const firstWait = 3 * time.Second
 
 // serve runs the daemon until ctx is done. It listens before anything else, so that a port in use
@@ -74,7 +74,7 @@ func serve(ctx context.Context, c config, stdout, stderr io.Writer, log *slog.Lo
 	return daemon.Run(ctx, log, p.parts()...)
 }
 
-// close ends what has come to be and is no part.
+// close ends everything that has been started and is no part.
 func (p *process) close() {
 	if p.member != nil {
 		_ = p.member.Close() // its part returns the error
@@ -131,7 +131,7 @@ func (p *process) join(ctx context.Context) error {
 	return err
 }
 
-// checkerOptions are what the flags say of the checker.
+// checkerOptions returns the checker's options, as the flags set them.
 func (p *process) checkerOptions(ctx context.Context) (o check.Options, err error) {
 	const hello = 2 * time.Second // as the flags' help says
 	o = check.Options{
@@ -162,7 +162,7 @@ func (p *process) checkerOptions(ctx context.Context) (o check.Options, err erro
 // conn is the present connection to NATS.
 func (p *process) conn() *nats.Conn { return p.member.Conn() }
 
-// greet waits for the first rules, but not for ever, and says what is running.
+// greet waits for the first rules, but not for ever, and prints the banner.
 func (p *process) greet(ctx context.Context) error {
 	soon, cancel := context.WithTimeout(ctx, firstWait)
 	defer cancel()
@@ -208,7 +208,7 @@ func (p *process) parts() (parts []daemon.Part) {
 	return append(parts, p.leaving.Part(p.log))
 }
 
-// report delivers what is unreported when ctx is done.
+// report delivers unreported hits when ctx is done.
 func (p *process) report(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
@@ -241,14 +241,14 @@ func (p *process) httpPart() daemon.Part {
 		func(h *http.Server) { h.MaxHeaderBytes = maxHeader })
 }
 
-// wait has a server wait for its clients as long as the options say.
+// wait sets how long a server waits for its clients.
 func (o options) wait(s *http.Server) {
 	if t := o.clientTime; t > 0 {
 		s.ReadHeaderTimeout, s.ReadTimeout, s.WriteTimeout = t, t, t
 	}
 }
 
-// trust returns what tells which rules and blocks of the fleet count.
+// trust returns the verifiers of the fleet's rules and blocks.
 func (c config) trust(files *tlsfiles.Files, log *slog.Logger) (trust signing.Metrics, err error) {
 	rules, err := c.rulesKeys.Open(signing.Rules, files, log)
 	if err != nil {
@@ -259,7 +259,7 @@ func (c config) trust(files *tlsfiles.Files, log *slog.Logger) (trust signing.Me
 	return signing.Metrics{Rules: rules.Verifier, Entries: entries.Verifier}, err
 }
 
-// hasher is what replaces keys by their hashes, nil if nothing does.
+// hasher returns the Hasher of keys, nil if keys are not hashed.
 func (c config) hasher(log *slog.Logger) (*identity.Hasher, error) {
 	if c.keyHash == "" {
 		return nil, nil
@@ -272,15 +272,15 @@ func (c config) hasher(log *slog.Logger) (*identity.Hasher, error) {
 	return h, nil
 }
 
-// state is what /readyz tells. A checker is ready as soon as it has rules: it decides with and
+// state is the body of /readyz. A checker is ready as soon as it has rules: it decides with and
 // without a fleet.
 type state struct {
 	Ready bool `json:"ready"`
-	// Leaving says that it has been told to stop.
+	// Leaving: it has been told to stop.
 	Leaving   bool   `json:"leaving,omitempty"`
 	NATS      string `json:"nats"`
 	Freshness string `json:"freshness"`
-	// Rules says which are in force, and why others are not.
+	// Rules are the rules in force, and why others are refused.
 	Rules string `json:"rules"`
 	// Problem is why the last report or message went wrong, "" if all is well.
 	Problem string `json:"problem"`

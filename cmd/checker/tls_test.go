@@ -6,9 +6,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
-	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 
@@ -28,9 +26,6 @@ type secured struct {
 	files tlsfilestest.Files
 }
 
-// allListeners are all four, by the flags of their files.
-var allListeners = []string{"listen", "grpc", "proxy", "admin"}
-
 // startSecured starts one. The listeners of knowing want a certificate of their clients too.
 func startSecured(t *testing.T, knowing ...string) *secured {
 	t.Helper()
@@ -41,7 +36,7 @@ func startSecured(t *testing.T, knowing ...string) *secured {
 	s := &secured{ca: tlsfilestest.NewAuthority(t, "authority")}
 	s.files = s.ca.Dir("first")
 	args := []string{"--rules", writeFile(t, daily(1_000_000)), "--upstream", upstream.URL, "--proxy", "127.0.0.1:0"}
-	for _, listener := range allListeners {
+	for _, listener := range []string{"listen", "grpc", "proxy", "admin"} {
 		args = append(args, "--"+listener+"-cert", s.files.Cert, "--"+listener+"-key", s.files.Key)
 	}
 	for _, listener := range knowing {
@@ -51,13 +46,11 @@ func startSecured(t *testing.T, knowing ...string) *secured {
 	return s
 }
 
-// client returns a client that speaks HTTP/2 and shows these certificates. A fresh one makes a
-// connection for each request, and speaks HTTP/1.1: net/http hangs up on an HTTP/2 client that takes
-// 2 s to say something after its handshake, and no option changes that.
-func (s *secured) client(t *testing.T, fresh bool, certs ...tls.Certificate) *http.Client {
+// client returns a client that speaks HTTP/2 and shows these certificates.
+func (s *secured) client(t *testing.T, certs ...tls.Certificate) *http.Client {
 	transport := &http.Transport{
 		TLSClientConfig:   &tls.Config{RootCAs: s.ca.Pool(), Certificates: certs},
-		ForceAttemptHTTP2: !fresh, DisableKeepAlives: fresh,
+		ForceAttemptHTTP2: true,
 	}
 	t.Cleanup(transport.CloseIdleConnections)
 	return &http.Client{Transport: transport}
@@ -101,7 +94,7 @@ func fetch(t *testing.T, client *http.Client, method, url, body string) (*http.R
 // TestListenersOverTLS: all listeners speak TLS, HTTP/2 too, and nothing else; the admin API answers only those it knows.
 func TestListenersOverTLS(t *testing.T) {
 	s := startSecured(t, "admin")
-	stranger, known := s.client(t, false), s.client(t, false, s.ca.Pair("prometheus"))
+	stranger, known := s.client(t), s.client(t, s.ca.Pair("prometheus"))
 	for _, test := range []struct {
 		what         string
 		client       *http.Client
@@ -137,67 +130,6 @@ func TestListenersOverTLS(t *testing.T) {
 	other := &tls.Config{RootCAs: tlsfilestest.NewAuthority(t, "other").Pool()}
 	if err := s.askHealth(t, other); err == nil || !strings.Contains(err.Error(), "unknown authority") {
 		t.Errorf("gRPC API, to one who trusts another authority: %v", err)
-	}
-}
-
-// TestRotationUnderLoad: certificates change, with nonsense in between, and no request fails, on old
-// connections or new.
-func TestRotationUnderLoad(t *testing.T) {
-	s := startSecured(t, "admin")
-	admin := s.client(t, true, s.ca.Pair("prometheus"))
-	load := []func() error{
-		func() error { return s.askHealth(t, &tls.Config{RootCAs: s.ca.Pool()}) },
-		func() error { _, _, err := fetch(t, admin, "GET", s.Admin()+"/readyz", ""); return err },
-	}
-	for _, fresh := range []bool{true, false} {
-		client := s.client(t, fresh)
-		load = append(load,
-			func() error { _, _, err := fetch(t, client, "POST", apiOf(s.Daemon), kristie); return err },
-			func() error { _, _, err := fetch(t, client, "GET", s.proxyURL(), ""); return err },
-		)
-	}
-	var done atomic.Bool
-	var group sync.WaitGroup
-	defer group.Wait()
-	defer done.Store(true)
-	counts := make([]atomic.Int64, len(load))
-	for i, ask := range load {
-		s.Await("connections that stay open are open", func() bool { return ask() == nil })
-		group.Go(func() {
-			for !done.Load() {
-				if err := ask(); err != nil {
-					t.Errorf("a request failed: %v", err)
-					return
-				}
-				counts[i].Add(1)
-			}
-		})
-	}
-
-	everywhere := func(line string) {
-		t.Helper()
-		s.Await(line, func() bool {
-			_, text, _ := fetch(t, admin, "GET", s.Admin()+"/metrics", "")
-			isMissing := func(listener string) bool { return !strings.Contains(text, fmt.Sprintf(line, listener)) }
-			return !slices.ContainsFunc(allListeners, isMissing)
-		})
-	}
-	for _, name := range []string{"second", "third", "fourth"} {
-		tlsfilestest.Write(t, s.files.Key, []byte("nonsense"))
-		everywhere("offpath_files_refused{files=%q} 1\n")
-		s.ca.Renew(s.files, name)
-		everywhere("offpath_files_refused{files=%q} 0\n")
-		s.Await(name+" is shown", func() bool {
-			response, _, err := fetch(t, s.client(t, false), "POST", apiOf(s.Daemon), kristie)
-			return err == nil && response.ProtoMajor == 2 && response.TLS.PeerCertificates[0].Subject.CommonName == name
-		})
-		for i := range counts {
-			more := counts[i].Load() + 2 // of which the second has begun by now
-			s.Await("there is load", func() bool { return counts[i].Load() >= more || t.Failed() })
-		}
-	}
-	if !strings.Contains(s.Stderr(), "new files are refused") || !strings.Contains(s.Stderr(), "new files are in force") {
-		t.Errorf("it does not say so:\n%s", s.Stderr())
 	}
 }
 
@@ -243,7 +175,7 @@ func TestServiceOverTLS(t *testing.T) {
 // have had.
 func TestAuthorityTakenBack(t *testing.T) {
 	s := startSecured(t, "listen", "grpc")
-	web := s.client(t, false, s.ca.Pair("web"))
+	web := s.client(t, s.ca.Pair("web"))
 	conn, err := s.dialGRPC(&tls.Config{RootCAs: s.ca.Pool(), Certificates: []tls.Certificate{s.ca.Pair("envoy")}})
 	must(t, err)
 	defer conn.Close()

@@ -16,7 +16,7 @@ import (
 	"github.com/offpath-io/offpath/internal/version"
 )
 
-// trail is what the flags say of how the daemon leaves, and what it leaves behind of what it did.
+// trail has the flags for the end of the daemon, its decision log and its traces.
 type trail struct {
 	stopDelay time.Duration
 
@@ -29,7 +29,7 @@ type trail struct {
 	traceSample float64
 }
 
-// What --decision-log takes.
+// Values of --decision-log.
 const (
 	noLog  = "none"
 	toLog  = "log"
@@ -37,7 +37,10 @@ const (
 )
 
 func (t *trail) setDefaults() {
-	*t = trail{logTo: noLog, logSample: 1, logBytes: decisionlog.DefaultBytes, logAge: decisionlog.DefaultAge, traceSample: 0.01}
+	*t = trail{
+		logTo: noLog, logSample: 1, traceSample: 0.01,
+		logBytes: decisionlog.DefaultBytes, logAge: decisionlog.DefaultAge,
+	}
 }
 
 const (
@@ -98,13 +101,13 @@ func (p *process) openDecisionLog(name string) *decisionlog.Log {
 	})
 }
 
-// othersMakeLog says that this checker writes to the stream in NATS, and that an aggregator has to
-// make it: accounts hold a checker with a name to its own subjects, under which it may make none.
+// othersMakeLog reports whether an aggregator has to make the stream that this checker writes to:
+// accounts restrict a checker with a name to its own subjects, under which it may make none.
 func (c config) othersMakeLog() bool {
 	return c.name != "" && strings.Contains(c.logTo, toNATS)
 }
 
-// openTracer returns what traces reports, nil if nothing does.
+// openTracer returns the tracer of reports, nil without --trace.
 func openTracer(ctx context.Context, c config, name string, log *slog.Logger) (*tracing.Tracer, error) {
 	if c.traceTo == "" {
 		return nil, nil
@@ -115,13 +118,15 @@ func openTracer(ctx context.Context, c config, name string, log *slog.Logger) (*
 	})
 }
 
-// logMetrics tells Prometheus what became of denials in the decision log.
+// logMetrics are the metrics of the decision log.
 type logMetrics struct{ log *decisionlog.Log }
 
 var (
 	loggedDesc = describe("decision_log_denials_total",
-		"Denials by what became of them in the decision log: written, dropped for lack of room, or not drawn.", "to", "outcome")
-	logWaitsDesc = describe("decision_log_denials_waiting", "Denials that wait to be written to the decision log.", "to")
+		"Denials by what became of them in the decision log: "+
+			"written, dropped for lack of room, or not drawn.", "to", "outcome")
+	logWaitsDesc = describe("decision_log_denials_waiting",
+		"Denials that wait to be written to the decision log.", "to")
 )
 
 // Describe sends both.
@@ -132,10 +137,11 @@ func (m logMetrics) Describe(descs chan<- *prometheus.Desc) {
 
 // Collect sends one snapshot.
 func (m logMetrics) Collect(out chan<- prometheus.Metric) {
+	c := collector{out}
 	for _, s := range m.log.Stats() {
-		for outcome, n := range map[string]int64{"written": s.Written, "dropped": s.Dropped, "unsampled": s.Unsampled} {
-			out <- prometheus.MustNewConstMetric(loggedDesc, prometheus.CounterValue, float64(n), s.Sink, outcome)
-		}
-		out <- prometheus.MustNewConstMetric(logWaitsDesc, prometheus.GaugeValue, float64(s.Waiting), s.Sink)
+		c.countOf(loggedDesc, s.Written, s.Sink, "written")
+		c.countOf(loggedDesc, s.Dropped, s.Sink, "dropped")
+		c.countOf(loggedDesc, s.Unsampled, s.Sink, "unsampled")
+		c.gaugeOf(logWaitsDesc, float64(s.Waiting), s.Sink)
 	}
 }

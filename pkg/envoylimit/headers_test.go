@@ -50,39 +50,6 @@ func TestHeaders(t *testing.T) {
 	}
 }
 
-func TestSeconds(t *testing.T) {
-	for d, want := range map[int64]int64{-5: 0, 0: 0, 1: 1, 1e9 - 1: 1, 1e9: 1, 1e9 + 1: 2} {
-		if got := seconds(time.Duration(d)); got != want {
-			t.Errorf("%d ns: %d s, want %d", d, got, want)
-		}
-	}
-}
-
-// The unit and the name of a limit, and when it begins anew.
-func TestCurrentLimit(t *testing.T) {
-	c := client(t, New(newChecker(t, shop), Options{}))
-	for _, test := range []struct {
-		entries []string
-		name    string
-		unit    ratelimitv3.RateLimitResponse_RateLimit_Unit
-		within  time.Duration
-	}{
-		{[]string{"user=ann"}, "shop|user", ratelimitv3.RateLimitResponse_RateLimit_DAY, day},
-		{[]string{"user=ann", "path=/checkout"}, "shop|user|path=/checkout", ratelimitv3.RateLimitResponse_RateLimit_HOUR, time.Hour},
-		{[]string{"plan=a"}, "shop|plan", ratelimitv3.RateLimitResponse_RateLimit_MONTH, 30 * day},
-		{[]string{"gold=a"}, "shop|gold", ratelimitv3.RateLimitResponse_RateLimit_WEEK, 7 * day},
-	} {
-		s := ask(t, c, request("shop", 0, newDescriptor(test.entries...))).Statuses[0]
-		reset := s.DurationUntilReset
-		if s.CurrentLimit.GetName() != test.name || s.CurrentLimit.Unit != test.unit || s.CurrentLimit.UnitMultiplier != nil {
-			t.Errorf("%v: %v", test.entries, s)
-		}
-		if reset.GetSeconds() < 1 || reset.AsDuration() > test.within || reset.GetNanos() != 0 {
-			t.Errorf("%v: resets in %v", test.entries, reset.AsDuration())
-		}
-	}
-}
-
 func TestUnitOfAnyWindow(t *testing.T) {
 	for _, test := range []struct {
 		length time.Duration

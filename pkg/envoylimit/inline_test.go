@@ -54,26 +54,6 @@ func TestOwnLimit(t *testing.T) {
 	}
 }
 
-// Inline limits and rules together: all pass, or none is charged.
-func TestOwnLimitAmongSeveral(t *testing.T) {
-	c := client(t, New(newChecker(t, shop), Options{}))
-	own := func() *ratelimit.RateLimitDescriptor { return withLimit(newDescriptor("color=red"), 2, year) }
-	both := request("shop", 1, newDescriptor("plan=a"), own())
-	ask(t, c, both)
-	ask(t, c, both)
-	answer := ask(t, c, both)
-	if answer.OverallCode != over || answer.Statuses[0].Code != ok || answer.Statuses[1].Code != over || answer.Statuses[0].LimitRemaining != 5 {
-		t.Errorf("%v", answer)
-	}
-	if s := ask(t, c, request("shop", 1, newDescriptor("plan=a"))).Statuses[0]; s.LimitRemaining != 4 {
-		t.Errorf("a denied request was charged: %v", s)
-	}
-	none := request("shop", 1, newDescriptor("user=bob"), withLimit(newDescriptor("color=red"), 0, year))
-	if answer := ask(t, c, none); answer.OverallCode != over || answer.Statuses[0].LimitRemaining != 3 {
-		t.Errorf("with a limit of 0: %v", answer)
-	}
-}
-
 // There are so many names of inline limits, and one more is refused; nothing else suffers.
 func TestTooManyOwnLimits(t *testing.T) {
 	service := New(newChecker(t, shop), Options{})

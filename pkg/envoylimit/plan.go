@@ -1,6 +1,7 @@
 package envoylimit
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/offpath-io/offpath/pkg/rules"
@@ -59,13 +60,6 @@ func (p *plan) addDomain(r *rules.Rule) {
 
 // knows reports whether some rule may match the domain.
 func (p *plan) knows(domain string) bool {
-	if p.everywhere || p.domains[domain] {
-		return true
-	}
-	for _, prefix := range p.prefixes {
-		if strings.HasPrefix(domain, prefix) {
-			return true
-		}
-	}
-	return false
+	isPrefix := func(prefix string) bool { return strings.HasPrefix(domain, prefix) }
+	return p.everywhere || p.domains[domain] || slices.ContainsFunc(p.prefixes, isPrefix)
 }

@@ -90,21 +90,16 @@ func (c *call) add(
 
 // readHits reads the cost of a descriptor.
 func (q *descriptor) readHits(i int, d *ratelimit.RateLimitDescriptor) error {
-	if d.GetHitsAddend() == nil {
-		if d.GetIsNegativeHits() {
-			return invalid("descriptor %d: is_negative_hits: hits cannot be given back here", i+1)
-		}
-		return nil
-	}
+	given := d.GetHitsAddend() != nil
 	switch hits := d.GetHitsAddend().GetValue(); {
-	case hits == 0:
+	case given && hits == 0:
 		q.peek, q.cost = true, 1
 	case d.GetIsNegativeHits():
 		return invalid("descriptor %d: is_negative_hits: hits cannot be given back here", i+1)
 	case hits > uint64(window.MaxCount):
 		return invalid("descriptor %d: hits_addend %d: want at most %d",
 			i+1, hits, window.MaxCount)
-	default:
+	case given:
 		q.cost = int64(hits)
 	}
 	return nil

@@ -2,13 +2,13 @@ package envoylimit
 
 import (
 	"math"
+	"slices"
 	"time"
 
 	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
-	"github.com/offpath-io/offpath/pkg/check"
 	"github.com/offpath-io/offpath/pkg/rules"
 )
 
@@ -89,27 +89,14 @@ func (c *call) limit(q *descriptor) *ratelimitv3.RateLimitResponse_RateLimit {
 	case name == "":
 		name = d.Observed // this rule denies nobody
 	}
-	shown := c.plan.limits[name]
-	if shown == nil { // none, or a rule that has just come into force
-		return c.newer(name, d)
+	if c.plan.limits[name] == nil { // none, or a rule that has just come into force
+		c.plan = c.service.plans.Get()
 	}
+	shown := c.plan.limits[name]
 	if rule, ok := c.plan.set.Lookup(name); ok && len(rule.Overrides) > 0 {
 		return c.overridden(shown, rule, q)
 	}
 	return shown
-}
-
-// newer returns the limit of a rule that is not in the plan's set.
-func (c *call) newer(
-	name string, d *check.Decision,
-) *ratelimitv3.RateLimitResponse_RateLimit {
-	if name == "" {
-		return nil
-	}
-	if rule, ok := c.service.checker.Rules().Lookup(name); ok {
-		return limitOf(name, d.Limit, rule.Window.Length)
-	}
-	return nil
 }
 
 // overridden returns the limit of a rule for a caller that may have an override.
@@ -132,12 +119,7 @@ func (c *call) isUnlimited(q *descriptor) bool {
 		return false
 	}
 	c.found = c.plan.set.Find(c.found[:0], c.attributes(q))
-	for _, r := range c.found {
-		if r.Unlimited {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(c.found, func(r *rules.Rule) bool { return r.Unlimited })
 }
 
 // limitOf returns a limit in Envoy's type: hits per the largest unit of which the window is a

@@ -2,6 +2,7 @@ package envoyquota
 
 import (
 	"math"
+	"slices"
 	"time"
 
 	quotapb "github.com/envoyproxy/go-control-plane/envoy/service/rate_limit_quota/v3"
@@ -92,12 +93,7 @@ func (d *distributor) countSlice(now int64, b *bucket) {
 
 // hasRate reports whether one of its shares is a rate.
 func (b *bucket) hasRate() bool {
-	for _, p := range b.shares {
-		if p.ledger.key.isRate {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(b.shares, func(p share) bool { return p.ledger.key.isRate })
 }
 
 // count counts allowed requests as hits.

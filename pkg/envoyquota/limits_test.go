@@ -1,7 +1,6 @@
 package envoyquota
 
 import (
-	"fmt"
 	"testing"
 	"time"
 
@@ -87,33 +86,5 @@ func TestADeafCheckerKeepsToItsShare(t *testing.T) {
 	s.distributor.checker = deaf{fleetOf{s.checker, 4}}
 	if got := rateOf(s.first(1, "user", "kristie")); got != 25 {
 		t.Errorf("one of four gives %v of 100", got)
-	}
-}
-
-// With many holders shares are not divided anew at each report: who comes in between gets something
-// a little later.
-func TestWhoComesToManyHasNotToWaitLong(t *testing.T) {
-	s := newScript(t, "rules: [{name: all, key: [], limit: 100/second}]")
-	a := s.envoy()
-	const many = 100
-	for round := range 3 {
-		for i := range many {
-			must(t, s.distributor.report(s.now, a, bytesOf(t, reportOf(10, 90, 0, "user", fmt.Sprint(i)))))
-		}
-		if s.told(a); round < 2 {
-			s.pass(5*time.Second, a)
-		}
-	}
-	b := s.envoy()
-	s.report(b, 1, 0)
-	s.pass(2*time.Second, a, b)
-	mine := b.buckets[bucketName(map[string]string{"user": "kristie"})]
-	if mine.sent.kind != bucketOf {
-		t.Errorf("two seconds later: %+v", mine.sent)
-	}
-	for _, l := range s.distributor.ledgers {
-		if l.Held() > 100+1e-6 {
-			t.Errorf("all hold %v of 100", l.Held())
-		}
 	}
 }

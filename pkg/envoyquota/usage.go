@@ -1,6 +1,7 @@
 package envoyquota
 
 import (
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -85,26 +86,13 @@ func (u *usage) readBucket(entries []wireEntry) {
 	}
 }
 
-// bucketName returns a text that no other bucket has.
+// bucketName returns a text that no other bucket has: each has an even number of values.
 func bucketName(bucket map[string]string) string {
-	attrs := identity.FromMap(bucket)
-	shares := make([]string, 0, 2*len(attrs))
-	for _, a := range attrs {
-		shares = append(shares, a.Name, a.Value)
+	values := make([]string, 0, 2*len(bucket))
+	for _, a := range identity.FromMap(bucket) {
+		values = append(values, a.Name, a.Value)
 	}
-	var b strings.Builder
-	for _, part := range shares {
-		writeLength(&b, len(part))
-		b.WriteString(part)
-	}
-	return b.String()
-}
-
-func writeLength(b *strings.Builder, n int) {
-	for ; n >= 0x80; n >>= 7 {
-		b.WriteByte(byte(n) | 0x80)
-	}
-	b.WriteByte(byte(n))
+	return identity.JoinKey(values...)
 }
 
 // attributes are the bucket's entries and the domain, without those that are a rule's cost
@@ -113,11 +101,5 @@ func attributes(
 	domain string, bucket map[string]string, costs map[string]bool,
 ) identity.Attributes {
 	all := append(identity.FromMap(bucket), identity.Attribute{Name: Domain, Value: domain})
-	kept := all[:0]
-	for _, a := range all {
-		if !costs[a.Name] {
-			kept = append(kept, a)
-		}
-	}
-	return kept
+	return slices.DeleteFunc(all, func(a identity.Attribute) bool { return costs[a.Name] })
 }

@@ -5,11 +5,9 @@ import (
 	"testing"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/interop/grpc_testing"
 
 	"github.com/offpath-io/offpath/internal/testing/alloctest"
 	"github.com/offpath-io/offpath/pkg/grpclimit"
-	"github.com/offpath-io/offpath/pkg/limitheaders"
 )
 
 // costs are interceptors around a handler that does nothing, and how often they may allocate.
@@ -60,36 +58,4 @@ func BenchmarkUnary(b *testing.B) {
 		limit := newLimit(b, checker(b, "rules: [{name: r, match: {api: login}, key: [user], limit: 1/hour}]"), grpclimit.Options{User: byMetadata})
 		run(b, chargeOn(b, limit, 1).Unary())
 	})
-}
-
-// BenchmarkServer is a server and its client over a socket, 64 calls at a time: without a Limit, with one, and with headers.
-func BenchmarkServer(b *testing.B) {
-	for _, tt := range []struct {
-		name    string
-		limited bool
-		o       grpclimit.Options
-	}{
-		{"bare", false, grpclimit.Options{}},
-		{"limited", true, grpclimit.Options{User: byMetadata}},
-		{"headers", true, grpclimit.Options{User: byMetadata, Headers: limitheaders.Newest}},
-	} {
-		b.Run(tt.name, func(b *testing.B) {
-			var o []grpc.ServerOption
-			if tt.limited {
-				limit := newLimit(b, checker(b, "rules: [{name: r, key: [user, method], limit: 1000000000/hour}]"), tt.o)
-				o = append(o, grpc.ChainUnaryInterceptor(limit.Unary()))
-			}
-			client := dial(b, serve(b, o...))
-			ctx := as(context.Background(), "x-user", "kristie")
-			b.ReportAllocs()
-			b.SetParallelism(32) // times 2 cores
-			b.RunParallel(func(pb *testing.PB) {
-				for pb.Next() {
-					if _, err := client.UnaryCall(ctx, &grpc_testing.SimpleRequest{}); err != nil {
-						b.Error(err)
-					}
-				}
-			})
-		})
-	}
 }

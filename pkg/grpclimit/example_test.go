@@ -8,7 +8,6 @@ import (
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/health"
 	"google.golang.org/grpc/health/grpc_health_v1"
@@ -16,9 +15,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/offpath-io/offpath/pkg/check"
-	"github.com/offpath-io/offpath/pkg/check/checktest"
 	"github.com/offpath-io/offpath/pkg/grpclimit"
-	"github.com/offpath-io/offpath/pkg/identity"
 	"github.com/offpath-io/offpath/pkg/rules"
 )
 
@@ -63,61 +60,6 @@ func Example() {
 	// OK
 	// ResourceExhausted
 	// QUOTA_EXCEEDED per-user 2
-}
-
-// A test of your service, without rules and without waiting: what does it make of a denial?
-func Example_test() {
-	checker := checktest.ByAttribute("user", map[string]check.Decision{"kristie": checktest.Denied(3e9)})
-	limit, err := grpclimit.New(checker, grpclimit.Options{User: userOf})
-	if err != nil {
-		log.Fatal(err)
-	}
-	ctx := metadata.NewIncomingContext(context.Background(), metadata.Pairs("x-user", "kristie"))
-	_, err = limit.Unary()(ctx, nil, &grpc.UnaryServerInfo{FullMethod: "/shop.Orders/Place"}, nil)
-	fmt.Println(err)
-	fmt.Println(checker.Asked()[0].Attributes)
-	// Output:
-	// rpc error: code = ResourceExhausted desc = limited by checktest: try again in 3s
-	// [{user kristie}]
-}
-
-// Only logins that fail are charged. The rest of the service has the other rules of the same set.
-func ExampleLimit_ChargeOn() {
-	set, err := rules.Parse([]byte(`
-rules:
-  - {name: failures, match: {api: login, method: /auth.Users/Login}, key: [user], limit: 1/day, replaces: [per-user]}
-  - {name: per-user, key: [user], limit: 100/second}`))
-	if err != nil {
-		log.Fatal(err)
-	}
-	checker, err := check.New(check.Options{Rules: set})
-	if err != nil {
-		log.Fatal(err)
-	}
-	limit, err := grpclimit.New(checker, grpclimit.Options{User: userOf})
-	if err != nil {
-		log.Fatal(err)
-	}
-	failures, err := limit.ChargeOn(identity.Attribute{Name: "api", Value: "login"}, codes.Unauthenticated)
-	if err != nil {
-		log.Fatal(err)
-	}
-	login := func(_ context.Context, password any) (any, error) {
-		if password != "secret" {
-			return nil, status.Error(codes.Unauthenticated, "no")
-		}
-		return nil, nil
-	}
-	ctx := metadata.NewIncomingContext(context.Background(), metadata.Pairs("x-user", "kristie"))
-	for _, password := range []string{"secret", "secret", "guess", "secret"} {
-		_, err := failures.Unary()(ctx, password, &grpc.UnaryServerInfo{FullMethod: "/auth.Users/Login"}, login)
-		fmt.Println(password, status.Code(err))
-	}
-	// Output:
-	// secret OK
-	// secret OK
-	// guess Unauthenticated
-	// secret ResourceExhausted
 }
 
 // startHealth serves gRPC's health service, and returns a client of it.

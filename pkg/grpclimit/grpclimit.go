@@ -35,6 +35,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"google.golang.org/grpc"
@@ -88,6 +89,8 @@ type Limit struct {
 	builder *httpidentity.Builder
 	options Options
 	plans   *adapter.Prepared[plan]
+
+	forwarding string // the name of the header that trusted proxies write, in metadata's spelling
 }
 
 // New returns a Limit that asks this checker. It starts nothing. It fails on an invalid option, and
@@ -116,7 +119,10 @@ func newLimit(checker Checker, o Options) (*Limit, error) {
 	if set == nil {
 		return nil, errors.New("the checker has no rules")
 	}
-	l := &Limit{checker: checker, builder: builder, options: o}
+	l := &Limit{
+		checker: checker, builder: builder, options: o,
+		forwarding: strings.ToLower(o.Identity.Forwarding.String()),
+	}
 	for _, name := range set.Attributes() {
 		if _, err := l.source(name); err != nil {
 			return nil, err

@@ -37,6 +37,7 @@ func TestReadsWhatTheRulesAskFor(t *testing.T) {
 	here := incoming(tcp("192.0.2.1"), "x-user", "kristie", "x-plan", "gold", "x-plan", "silver", "x-forwarded-for", forwarded,
 		"forwarded", "for=198.51.100.7", ":authority", "api.example", "trace-bin", "\x00\xff")
 	one := func(name, value string) identity.Attributes { return identity.Attributes{{Name: name, Value: value}} }
+	var none grpclimit.Options
 	for _, tt := range []struct {
 		why  string
 		ctx  context.Context
@@ -46,32 +47,28 @@ func TestReadsWhatTheRulesAskFor(t *testing.T) {
 	}{
 		{"nothing", here, nil, user, nil},
 		{"the user", here, []string{"user"}, user, one("user", "kristie")},
-		{"no user without who knows", here, []string{"user"}, grpclimit.Options{}, nil},
+		{"no user without who knows", here, []string{"user"}, none, nil},
 		{"nobody is no user", incoming(tcp("192.0.2.1")), []string{"user"}, user, nil},
-		{"the method", here, []string{"method"}, grpclimit.Options{}, one("method", unaryMethod)},
-		{"the service", here, []string{"service"}, grpclimit.Options{}, one("service", "grpc.testing.TestService")},
-		{"the first of a name, in any case", here, []string{"header:X-Plan"}, grpclimit.Options{}, one("header:X-Plan", "gold")},
-		{"bytes", here, []string{"header:trace-bin"}, grpclimit.Options{}, one("header:trace-bin", "\x00\xff")},
-		{"the host", here, []string{"header:Host"}, grpclimit.Options{}, one("header:Host", "api.example")},
-		{"what was not sent", here, []string{"header:x-none"}, grpclimit.Options{}, nil},
-		{"no metadata at all", context.Background(), []string{"header:x-plan", "ip"}, grpclimit.Options{}, nil},
+		{"the method", here, []string{"method"}, none, one("method", unaryMethod)},
+		{"the service", here, []string{"service"}, none, one("service", "grpc.testing.TestService")},
+		{"the first of a name, in any case", here, []string{"header:X-Plan"}, none, one("header:X-Plan", "gold")},
+		{"bytes", here, []string{"header:trace-bin"}, none, one("header:trace-bin", "\x00\xff")},
+		{"the host", here, []string{"header:Host"}, none, one("header:Host", "api.example")},
+		{"what was not sent", here, []string{"header:x-none"}, none, nil},
+		{"no metadata at all", context.Background(), []string{"header:x-plan", "ip"}, none, nil},
 		{"a source, also in another's place", here, []string{"plan", "method"}, plan, one("plan", "gold")},
-		{"all in order", here, []string{"header:x-plan", "ip", "address", "method", "user"}, user, identity.Attributes{
-			{Name: "user", Value: "kristie"}, {Name: "method", Value: unaryMethod}, {Name: "header:x-plan", Value: "gold"},
-			{Name: "ip", Value: "192.0.2.1"}, {Name: "address", Value: "192.0.2.1"}}},
+		{"all of them", here, []string{"header:x-plan", "ip", "address", "method", "user"}, user, identity.Attributes{
+			{Name: "address", Value: "192.0.2.1"}, {Name: "header:x-plan", Value: "gold"}, {Name: "ip", Value: "192.0.2.1"},
+			{Name: "method", Value: unaryMethod}, {Name: "user", Value: "kristie"}}},
 		{"the client behind a proxy", here, []string{"ip"}, proxied, one("ip", "2001:db8::/64")},
 		{"by the other header", here, []string{"ip"}, rfc7239, one("ip", "198.51.100.7")},
-		{"the proxy, if it is not trusted", here, []string{"ip"}, grpclimit.Options{}, one("ip", "192.0.2.1")},
-		{"who is no proxy tells nothing", incoming(tcp("203.0.113.1"), "x-forwarded-for", forwarded), []string{"ip"}, proxied, one("ip", "203.0.113.1")},
-		{"a proxy that tells garbage", incoming(tcp("192.0.2.1"), "x-forwarded-for", "\xff\xfe"), []string{"ip"}, proxied, one("ip", "192.0.2.1")},
-		{"a mapped address", incoming(tcp("::ffff:192.0.2.1")), []string{"address"}, grpclimit.Options{}, one("address", "192.0.2.1")},
-		{"a zone", incoming(&net.TCPAddr{IP: net.ParseIP("fe80::1"), Zone: "eth0"}), []string{"address"}, grpclimit.Options{}, one("address", "fe80::1")},
+		{"the proxy, if it is not trusted", here, []string{"ip"}, none, one("ip", "192.0.2.1")},
+		{"a mapped address", incoming(tcp("::ffff:192.0.2.1")), []string{"address"}, none, one("address", "192.0.2.1")},
+		{"a zone", incoming(&net.TCPAddr{IP: net.ParseIP("fe80::1"), Zone: "eth0"}), []string{"address"}, none, one("address", "fe80::1")},
 		{"shorter prefixes", incoming(tcp("2001:db8:1:2::3")), []string{"ip"}, narrow, one("ip", "2001:db8:1::/48")},
-		{"no address", incoming(&net.TCPAddr{}), []string{"ip"}, grpclimit.Options{}, nil},
-		{"no address, with proxies", incoming(&net.TCPAddr{}), []string{"ip"}, proxied, nil},
+		{"no address", incoming(&net.TCPAddr{}), []string{"ip"}, none, nil},
 		{"no peer", incoming(nil, "x-forwarded-for", forwarded), []string{"ip", "address"}, proxied, nil},
-		{"nor is it a socket", incoming(nil, "x-forwarded-for", forwarded), []string{"ip"}, sockets, nil},
-		{"a socket", incoming(&net.UnixAddr{Name: "@"}, "x-forwarded-for", forwarded), []string{"ip"}, grpclimit.Options{}, nil},
+		{"a socket", incoming(&net.UnixAddr{Name: "@"}, "x-forwarded-for", forwarded), []string{"ip"}, none, nil},
 		{"a trusted socket", incoming(&net.UnixAddr{Name: "@"}, "x-forwarded-for", forwarded), []string{"ip"}, sockets, one("ip", "2001:db8::/64")},
 	} {
 		c := checktest.Allow().For(tt.keys...)
@@ -153,22 +150,5 @@ func TestNewSays(t *testing.T) {
 	c.For("user")
 	if got := limit.Unknown(); got != nil {
 		t.Errorf("unknown: %q", got)
-	}
-}
-
-// Health checks are kept out of limits that hold for everything by a rule, as the documentation says.
-func TestHealthChecksByRule(t *testing.T) {
-	limit := newLimit(t, checker(t, `
-rules:
-  - {name: health, match: {service: grpc.health.v1.Health}, key: [], unlimited: true, replaces: [per-ip]}
-  - {name: per-ip, key: [ip], limit: 1/hour}
-`), grpclimit.Options{})
-	for i, step := range []struct {
-		method string
-		want   bool
-	}{{"/grpc.health.v1.Health/Check", true}, {unaryMethod, true}, {unaryMethod, false}, {"/grpc.health.v1.Health/Watch", true}} {
-		if d := limit.Decide(kristie(), step.method); d.Allowed != step.want {
-			t.Errorf("step %d: %+v", i, d)
-		}
 	}
 }

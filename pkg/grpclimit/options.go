@@ -31,8 +31,5 @@ func (o Options) checked() (Options, error) {
 	if o.Headers == 0 {
 		o.Headers = limitheaders.None
 	}
-	if o.Acquire == 0 {
-		o.Acquire = adapter.DefaultAcquire
-	}
 	return o, o.Headers.Validate()
 }

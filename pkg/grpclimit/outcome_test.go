@@ -11,7 +11,6 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/interop/grpc_testing"
 	"google.golang.org/grpc/status"
 
 	"github.com/offpath-io/offpath/pkg/check"
@@ -27,35 +26,6 @@ func chargeOn(t testing.TB, l *grpclimit.Limit, on ...codes.Code) *grpclimit.Out
 	o, err := l.ChargeOn(asLogin, on...)
 	must(t, err)
 	return o
-}
-
-// A real client is charged for the calls that end with the code, and for no others, and its
-// streams are denied too.
-func TestOutcomesOfARealClient(t *testing.T) {
-	c := checker(t, "rules: [{name: failures, match: {api: login}, key: [user], limit: 2/day}]")
-	limit := newLimit(t, c, grpclimit.Options{User: byMetadata})
-	failures := chargeOn(t, limit, codes.Unauthenticated)
-	client := dial(t, serve(t, grpc.ChainUnaryInterceptor(limit.Unary(), failures.Unary()),
-		grpc.ChainStreamInterceptor(limit.Stream(), failures.Stream())))
-	for i, step := range []struct{ says, want codes.Code }{
-		{codes.OK, codes.OK},
-		{codes.Unauthenticated, codes.Unauthenticated},
-		{codes.NotFound, codes.NotFound},
-		{codes.OK, codes.OK},
-		{codes.Unauthenticated, codes.Unauthenticated},
-		{codes.OK, codes.ResourceExhausted},
-	} {
-		r := &grpc_testing.SimpleRequest{ResponseStatus: &grpc_testing.EchoStatus{Code: int32(step.says)}}
-		_, err := client.UnaryCall(as(t.Context(), "x-user", "kristie"), r)
-		if status.Code(err) != step.want {
-			t.Errorf("step %d: %v, want %v", i, err, step.want)
-		}
-	}
-	for user, want := range map[string]codes.Code{"kristie": codes.ResourceExhausted, "bob": codes.OK} {
-		if got := echo(stream(t, client, "x-user", user)); got != want {
-			t.Errorf("a stream of %s: %v, want %v", user, got, want)
-		}
-	}
 }
 
 // The code that is charged is the one that the client gets.

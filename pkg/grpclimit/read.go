@@ -45,77 +45,80 @@ func FromMetadata(name string) Source {
 	}
 }
 
-// source returns an attribute's source, nil if the plan reads it itself or nothing provides it. It
-// fails if no call can have the attribute; names are those of HTTP, since rules may be for both.
-func (l *Limit) source(name string) (Source, error) {
+// callSource is a source that also knows the call's method.
+type callSource func(ctx context.Context, method string) (value string, ok bool)
+
+// source returns an attribute's source, nil if nothing provides it. It fails if no call can have
+// the attribute; names are those of HTTP, since rules may be for both.
+func (l *Limit) source(name string) (callSource, error) {
 	if source, ok := l.options.Sources[name]; ok {
-		return source, nil
+		return source.ofCall, nil
 	}
 	if _, err := l.builder.Reader([]string{name}); err != nil {
 		return nil, err
 	}
 	if header, ok := strings.CutPrefix(name, headerPrefix); ok {
-		return FromMetadata(header), nil
+		return FromMetadata(header).ofCall, nil
 	}
-	return nil, nil
+	if name == adapter.UserName && l.options.User == nil {
+		return nil, nil
+	}
+	return map[string]callSource{
+		adapter.UserName: l.user, methodName: method, serviceName: service,
+		ipName: l.group, addressName: l.address,
+	}[name], nil
 }
 
-// serviceOf returns the middle part of a method's full name, "" if that has another form.
-func serviceOf(method string) string {
+func (s Source) ofCall(ctx context.Context, _ string) (string, bool) { return s(ctx) }
+
+func (l *Limit) user(ctx context.Context, _ string) (string, bool) {
+	user := l.options.User(ctx)
+	return user, user != ""
+}
+
+func method(_ context.Context, method string) (string, bool) { return method, true }
+
+// service returns the middle part of a method's full name, which another form does not have.
+func service(_ context.Context, method string) (string, bool) {
 	method = strings.TrimPrefix(method, "/")
-	return method[:max(strings.LastIndexByte(method, '/'), 0)]
+	name := method[:max(strings.LastIndexByte(method, '/'), 0)]
+	return name, name != ""
+}
+
+func (l *Limit) group(ctx context.Context, _ string) (string, bool) {
+	addr, ok := l.client(ctx)
+	o := &l.options.Identity
+	return identity.Group(addr, o.IPv4Prefix, o.IPv6Prefix), ok
+}
+
+func (l *Limit) address(ctx context.Context, _ string) (string, bool) {
+	addr, ok := l.client(ctx)
+	return addr.String(), ok
 }
 
 // client returns the address of a call's client.
-func (p *plan) client(ctx context.Context) (netip.Addr, bool) {
+func (l *Limit) client(ctx context.Context) (netip.Addr, bool) {
 	from, ok := peer.FromContext(ctx)
 	if !ok || from.Addr == nil {
 		return netip.Addr{}, false
 	}
-	proxies := p.limit.options.Identity.TrustedProxies
+	proxies := l.options.Identity.TrustedProxies
 	if tcp, ok := from.Addr.(*net.TCPAddr); ok && len(proxies) == 0 { // the common case: no text
 		addr := tcp.AddrPort().Addr().WithZone("").Unmap()
 		return addr, addr.IsValid()
 	}
-	forwarded := metadata.ValueFromIncomingContext(ctx, p.forwarding)
-	return p.limit.builder.ClientIPFrom(from.Addr.String(), forwarded)
+	forwarded := metadata.ValueFromIncomingContext(ctx, l.forwarding)
+	return l.builder.ClientIPFrom(from.Addr.String(), forwarded)
 }
 
 // attributes appends those of a call to dst.
 func (p *plan) attributes(
 	dst identity.Attributes, ctx context.Context, method string,
 ) identity.Attributes {
-	o := &p.limit.options
-	add := func(name, value string) {
-		dst = append(dst, identity.Attribute{Name: name, Value: value})
-	}
-	if p.user {
-		if user := o.User(ctx); user != "" {
-			add(adapter.UserName, user)
-		}
-	}
-	if p.method {
-		add(methodName, method)
-	}
-	if p.service {
-		if service := serviceOf(method); service != "" {
-			add(serviceName, service)
-		}
-	}
 	for _, source := range p.sources {
-		if value, ok := source.read(ctx); ok {
-			add(source.name, value)
+		if value, ok := source.read(ctx, method); ok {
+			dst = append(dst, identity.Attribute{Name: source.name, Value: value})
 		}
-	}
-	if !p.ip && !p.address {
-		return dst
-	}
-	addr, ok := p.client(ctx)
-	if ok && p.ip {
-		add(ipName, identity.Group(addr, o.Identity.IPv4Prefix, o.Identity.IPv6Prefix))
-	}
-	if ok && p.address {
-		add(addressName, addr.String())
 	}
 	return dst
 }

@@ -145,22 +145,3 @@ func TestAttributesOfAStream(t *testing.T) {
 		t.Errorf("%v, looked %d times, asked %q, want %q", err, looked, got, want)
 	}
 }
-
-// Of a stream that is not limited by messages the handler has the stream itself.
-func TestStreamIsNotWrapped(t *testing.T) {
-	for _, tt := range []struct {
-		messages, client, want bool
-	}{{false, true, false}, {true, false, false}, {true, true, true}} {
-		limit := newLimit(t, checktest.Allow(), grpclimit.Options{Messages: tt.messages})
-		own := serverStream{ctx: incoming(nil)}
-		err := limit.Stream()(nil, own, &grpc.StreamServerInfo{IsClientStream: tt.client}, func(_ any, s grpc.ServerStream) error {
-			if wrapped := s != grpc.ServerStream(own); wrapped != tt.want {
-				t.Errorf("%+v: wrapped %v", tt, wrapped)
-			}
-			return nil
-		})
-		if err != nil {
-			t.Error(err)
-		}
-	}
-}

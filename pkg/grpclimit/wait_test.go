@@ -2,9 +2,7 @@ package grpclimit_test
 
 import (
 	"context"
-	"fmt"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"google.golang.org/grpc"
@@ -12,7 +10,6 @@ import (
 	"google.golang.org/grpc/interop/grpc_testing"
 	"google.golang.org/grpc/status"
 
-	"github.com/offpath-io/offpath/pkg/check"
 	"github.com/offpath-io/offpath/pkg/check/checktest"
 	"github.com/offpath-io/offpath/pkg/grpclimit"
 )
@@ -57,42 +54,4 @@ func TestCancellingEndsTheWait(t *testing.T) {
 			t.Errorf("the %s: %v", why, err)
 		}
 	}
-}
-
-// By which method the checker is asked, and for how long it may look for permits. The rest is proved of httplimit.
-func TestHowItAsks(t *testing.T) {
-	for _, tt := range []struct {
-		clause  string
-		acquire time.Duration
-		want    string
-	}{
-		{"", 0, "Check"},
-		{", on_limit: queue, max_wait: 1s", 0, "Wait 3"},
-		{", enforcement: strict", 0, "Wait 0 20ms"},
-		{", enforcement: strict", time.Second, "Wait 0 1s"},
-		{", enforcement: strict", -1, "Check"},
-	} {
-		set := parse(t, "rules: [{name: r, key: [user], limit: 1/hour"+tt.clause+"}]")
-		c := &timed{Checker: checktest.Allow().WithRules(set)}
-		synctest.Test(t, func(t *testing.T) {
-			newLimit(t, c, grpclimit.Options{Acquire: tt.acquire}).Decide(t.Context(), unaryMethod)
-		})
-		if got := c.Asked()[0].Method + c.within; got != tt.want {
-			t.Errorf("with %q and %v: %s, want %s", tt.clause, tt.acquire, got, tt.want)
-		}
-	}
-}
-
-// timed notes how long it may take, to the nanosecond where time stands still.
-type timed struct {
-	*checktest.Checker
-	within string
-}
-
-func (c *timed) Wait(ctx context.Context, r check.Request) (check.Result, error) {
-	c.within = fmt.Sprint(" ", r.Mode)
-	if deadline, ok := ctx.Deadline(); ok {
-		c.within += " " + time.Until(deadline).String()
-	}
-	return c.Checker.Wait(ctx, r)
 }

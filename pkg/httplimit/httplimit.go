@@ -23,6 +23,7 @@
 package httplimit
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -82,29 +83,28 @@ func New(checker Checker, o Options) (*Limit, error) {
 	if checker == nil {
 		return nil, errors.New("httplimit: no checker")
 	}
-	if err := o.Headers.Validate(); err != nil {
-		return nil, fmt.Errorf("httplimit: %w", err)
-	}
 	if _, ok := o.Identity.Sources[adapter.UserName]; ok && o.User != nil {
 		return nil, errors.New("httplimit: User and a source for user: want one of them")
 	}
-	builder, err := httpidentity.NewBuilder(o.Identity)
-	if err != nil {
+	l := &Limit{checker: checker, options: o}
+	if err := l.check(); err != nil {
 		return nil, fmt.Errorf("httplimit: %w", err)
 	}
-	if o.Acquire == 0 {
-		o.Acquire = adapter.DefaultAcquire
-	}
-	set := checker.Rules()
-	if set == nil {
-		return nil, errors.New("httplimit: the checker has no rules")
-	}
-	if _, err := builder.Reader(set.Attributes()); err != nil {
-		return nil, fmt.Errorf("httplimit: %w", err)
-	}
-	l := &Limit{checker: checker, builder: builder, options: o}
 	l.plans = adapter.Prepare(checker.Rules, l.newPlan)
 	return l, nil
+}
+
+// check makes the builder of valid options.
+func (l *Limit) check() (err error) {
+	o, set := &l.options, l.checker.Rules()
+	if set == nil {
+		return errors.New("the checker has no rules")
+	}
+	if l.builder, err = httpidentity.NewBuilder(o.Identity); err != nil {
+		return err
+	}
+	_, err = l.builder.Reader(set.Attributes())
+	return cmp.Or(o.Headers.Validate(), err)
 }
 
 // Handler limits the requests to next. The method value limit.Handler is a middleware.

@@ -205,7 +205,7 @@ func TestHowItAsks(t *testing.T) {
 		want   []string
 	}{
 		{"at once", "", httplimit.Options{}, later, []string{"Check forever"}},
-		{"where callers may wait", queue, httplimit.Options{}, later, []string{"turn forever"}},
+		{"where callers may wait", queue, httplimit.Options{}, later, []string{"turn 1h0m0s"}},
 		{"where permits are needed", strict, httplimit.Options{}, later, []string{"permit 20ms", "turn 320ms"}},
 		{"for longer", strict, httplimit.Options{Acquire: time.Second}, later, []string{"permit 1s", "turn 1.3s"}},
 		{"not at all", strict, httplimit.Options{Acquire: -1}, later, []string{"Check forever", "turn 300ms"}},
@@ -213,7 +213,11 @@ func TestHowItAsks(t *testing.T) {
 		{"with a denial that stays", strict, httplimit.Options{}, checktest.Denied(1), []string{"permit 20ms"}},
 	} {
 		c := &timed{Checker: checktest.Script(tt.answer).WithRules(parse(t, "rules: [{name: r, key: [user], limit: 1/hour"+tt.clause+"}]"))}
-		synctest.Test(t, func(t *testing.T) { newLimit(t, c, tt.o).Decide(request("GET", "/")) })
+		synctest.Test(t, func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Hour) // that of a client who hangs up then
+			defer cancel()
+			newLimit(t, c, tt.o).Decide(request("GET", "/").WithContext(ctx))
+		})
 		if !slices.Equal(c.calls, tt.want) {
 			t.Errorf("%s: %q, want %q", tt.why, c.calls, tt.want)
 		}

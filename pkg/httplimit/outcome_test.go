@@ -102,24 +102,6 @@ func TestChargedBeforeTheAnswerLeaves(t *testing.T) {
 	}
 }
 
-// Ordinary limits are around the same requests, and each is charged for its own: replaces keeps them apart.
-func TestOutcomesBesideOtherLimits(t *testing.T) {
-	for clause, left := range map[string]string{", replaces: [per-user]": `"per-user";r=96;`, "": `"per-user";r=95;`} {
-		c := checker(t, `rules:
-- {name: failures, match: {api: login}, key: [user], limit: 2/day`+clause+`}
-- {name: per-user, key: [user], limit: 100/hour}`)
-		limit := newLimit(t, c, httplimit.Options{User: byHeader})
-		h := limit.Handler(guard(t, limit)(login))
-		var w *httptest.ResponseRecorder
-		for _, password := range []string{"secret", "secret", "guess", "guess"} {
-			w = answer(h, request("POST", "/login", "X-User", "kristie", "Password", password))
-		}
-		if w.Code != 401 || !strings.HasPrefix(w.Header().Get("RateLimit"), left) {
-			t.Errorf("with %q: %d %v, want %s", clause, w.Code, w.Header(), left)
-		}
-	}
-}
-
 // What counts is the status that the client gets, however the handler comes to it. A panic is 500, and goes on.
 func TestOutcomeStatuses(t *testing.T) {
 	write := func(w http.ResponseWriter) { _, _ = io.WriteString(w, "hello") }

@@ -2,7 +2,6 @@ package httplimit
 
 import (
 	"net/http"
-	"slices"
 
 	"github.com/offpath-io/offpath/pkg/identity"
 	"github.com/offpath-io/offpath/pkg/identity/httpidentity"
@@ -21,40 +20,28 @@ type plan struct {
 	headers *limitheaders.Writer
 }
 
+// newPlan has those attributes read that a request can have. Rules that come into force later may
+// ask for others, for example a header with a space in its name: every request lacks them, like
+// those that nothing provides.
 func (l *Limit) newPlan(set *rules.Set) *plan {
 	p := &plan{
 		names: set.Attributes(), waiting: adapter.WaitingUnder(set),
 		headers: limitheaders.NewWriter(l.options.Headers, set),
 	}
-	p.reader, p.unknown = l.reader(p.names)
-	if l.options.User != nil && slices.Contains(p.names, adapter.UserName) {
-		p.user = l.options.User
-		p.unknown = slices.DeleteFunc(p.unknown, func(name string) bool {
-			return name == adapter.UserName
-		})
-	}
-	return p
-}
-
-// reader makes a reader of those attributes that a request can have. Rules that come into force
-// later may ask for others, for example a header with a space in its name: every request lacks
-// them, like those that nothing provides.
-func (l *Limit) reader(names []string) (rd *httpidentity.Reader, unknown []string) {
-	var possible, impossible []string
-	for _, name := range names {
-		if _, err := l.builder.Reader([]string{name}); err != nil {
-			impossible = append(impossible, name)
-		} else {
-			possible = append(possible, name)
+	var read []string
+	for _, name := range p.names {
+		one, err := l.builder.Reader([]string{name})
+		switch {
+		case name == adapter.UserName && l.options.User != nil:
+			p.user = l.options.User
+		case err != nil || len(one.Unknown()) > 0:
+			p.unknown = append(p.unknown, name)
+		default:
+			read = append(read, name)
 		}
 	}
-	rd, err := l.builder.Reader(possible)
-	if err != nil { // unreachable: each has been tried
-		panic(err)
-	}
-	unknown = append(rd.Unknown(), impossible...)
-	slices.Sort(unknown)
-	return rd, unknown
+	p.reader, _ = l.builder.Reader(read) // no error: each has been tried
+	return p
 }
 
 // attributes appends those of a request to dst.

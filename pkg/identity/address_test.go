@@ -4,8 +4,6 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
-
-	"pgregory.net/rapid"
 )
 
 func TestParseAddr(t *testing.T) {
@@ -112,41 +110,6 @@ func TestParseGroup(t *testing.T) {
 			t.Errorf("%s: %.80q is %v, %v; want %q", tt.why, tt.text, group, ok, tt.want)
 		}
 	}
-}
-
-func anyAddr(t *rapid.T) netip.Addr {
-	var bytes [16]byte
-	copy(bytes[:], rapid.SliceOfN(rapid.Byte(), 16, 16).Draw(t, "address"))
-	switch rapid.IntRange(0, 2).Draw(t, "kind") {
-	case 0:
-		return netip.AddrFrom4([4]byte(bytes[:4]))
-	case 1:
-		return netip.AddrFrom16(netip.AddrFrom4([4]byte(bytes[:4])).As16())
-	}
-	return netip.AddrFrom16(bytes)
-}
-
-// Two addresses have one group if and only if they have the prefix in common, and what is read back
-// from a group holds the address.
-func TestGroupsAreThePrefixes(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		v4, v6 := rapid.IntRange(1, 32).Draw(t, "v4"), rapid.IntRange(1, 128).Draw(t, "v6")
-		a, b := anyAddr(t), anyAddr(t)
-		if rapid.Bool().Draw(t, "near") {
-			b = a.Prev()
-		}
-		bits := v6
-		if a.Unmap().Is4() {
-			bits = v4
-		}
-		prefix, _ := a.Unmap().Prefix(bits)
-		if same := Group(a, v4, v6) == Group(b, v4, v6); same != prefix.Contains(b.Unmap()) {
-			t.Fatalf("%v is in %v as %q, %v is in %q", a, prefix, Group(a, v4, v6), b, Group(b, v4, v6))
-		}
-		if read, ok := ParseGroup(Group(a, v4, v6)); !ok || read != prefix {
-			t.Fatalf("%q is read as %v, %v; want %v", Group(a, v4, v6), read, ok, prefix)
-		}
-	})
 }
 
 // FuzzParseAddr: whatever is read is plain, and read the same again in each way of writing it.

@@ -84,25 +84,6 @@ func TestAddressesStandForTheirGroups(t *testing.T) {
 	}
 }
 
-// Long keys that differ anywhere, as in their last byte or in their length, are different keys, by
-// each way to make one.
-func TestLongKeysAreNotCut(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		length := rapid.IntRange(MaxKey-2, 4*MaxKey).Draw(t, "length")
-		text := []byte(strings.Repeat("x", length))
-		a := string(text)
-		text[rapid.IntRange(0, length-1).Draw(t, "place")] = 'y'
-		for _, b := range []string{string(text), a + "x", a[1:]} {
-			if JoinKey(a) == JoinKey(b) || Bound(a) == Bound(b) {
-				t.Fatalf("of %d bytes: %q and %q have one key", length, a, b)
-			}
-			if JoinKey(a) != Bound(a) || len(Bound(a)) > MaxKey || length <= MaxKey && Bound(a) != a {
-				t.Fatalf("of %d bytes: %q and %q", length, JoinKey(a), Bound(a))
-			}
-		}
-	})
-}
-
 // named gives the values names, in reverse order so that the order of names decides.
 func named(values []string) (names []string, attrs Attributes) {
 	for i, value := range values {

@@ -8,14 +8,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/dunglas/httpsfv"
-	"pgregory.net/rapid"
-
 	"github.com/offpath-io/offpath/internal/testing/rulestest"
 	"github.com/offpath-io/offpath/pkg/check"
 	"github.com/offpath-io/offpath/pkg/limitheaders"
-	"github.com/offpath-io/offpath/pkg/rules"
-	"github.com/offpath-io/offpath/pkg/window"
 )
 
 const someRules = `
@@ -116,58 +111,6 @@ func TestHeadersAreReplaced(t *testing.T) {
 	if want := (http.Header{"Ratelimit": {"limit=10, remaining=9, reset=1"}}); !maps.EqualFunc(h, want, equal) {
 		t.Errorf("%q", h)
 	}
-}
-
-// TestHeadersAreStructuredFields: whatever the rule's name and the numbers, the library reads what was written, and it says the same.
-func TestHeadersAreStructuredFields(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		name := rapid.StringMatching(`[!-~äß→🦀]{1,30}`).Draw(t, "name")
-		numbers := rapid.Int64()
-		limit := rapid.Int64Range(1, 1e15).Draw(t, "limit")
-		length := time.Duration(rapid.Int64Range(1, 1e6).Draw(t, "ms")) * time.Millisecond
-		set, err := rules.NewSet(rules.Rule{Name: name, Key: []string{"user"}, Limit: limit, Window: window.Shape{Length: length}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		d := check.Decision{
-			Allowed: rapid.Bool().Draw(t, "allowed"), Rule: name, Limit: limit, Remaining: numbers.Draw(t, "remaining"),
-			RetryAfter: time.Duration(numbers.Draw(t, "retry")), Reset: time.Duration(numbers.Draw(t, "reset")),
-		}
-		h := http.Header{}
-		limitheaders.NewWriter(limitheaders.Newest, set).Write(h, d)
-		policy, state := only(t, h["Ratelimit-Policy"]), only(t, h["Ratelimit"])
-		if policy.Value != state.Value {
-			t.Errorf("policy %v, state %v", policy.Value, state.Value)
-		}
-		if got := limitheaders.PolicyName(name); got != policy.Value {
-			t.Errorf("policy %v, its name %q", policy.Value, got)
-		}
-		for _, p := range []struct {
-			item  httpsfv.Item
-			name  string
-			least int64
-		}{{policy, "q", 1}, {policy, "w", 1}, {state, "r", 0}, {state, "t", 0}} {
-			v, _ := p.item.Params.Get(p.name)
-			if n, ok := v.(int64); !ok || n < p.least {
-				t.Errorf("%s=%v", p.name, v)
-			}
-		}
-		limitheaders.NewWriter(7, set).Write(h, d)
-		if _, err := httpsfv.UnmarshalDictionary(h["Ratelimit"]); err != nil {
-			t.Errorf("%q: %v", h["Ratelimit"], err)
-		}
-		if _, err := httpsfv.UnmarshalList(h["Ratelimit-Policy"]); err != nil {
-			t.Errorf("%q: %v", h["Ratelimit-Policy"], err)
-		}
-	})
-}
-
-func only(t *rapid.T, lines []string) httpsfv.Item {
-	list, err := httpsfv.UnmarshalList(lines)
-	if err != nil || len(list) != 1 {
-		t.Fatalf("%q: %v, %v", lines, list, err)
-	}
-	return list[0].(httpsfv.Item)
 }
 
 func TestParse(t *testing.T) {

@@ -9,8 +9,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"pgregory.net/rapid"
-
 	"github.com/offpath-io/offpath/pkg/check"
 	"github.com/offpath-io/offpath/pkg/rules"
 )
@@ -59,42 +57,6 @@ func TestBatch(t *testing.T) {
 			t.Errorf("%d, %s: rule %s, %d remain", i, want.ask, *a.Rule, *a.Remaining)
 		}
 	}
-}
-
-// TestBatchIsEachAlone compares a batch with the same requests one by one, to an API of their own.
-func TestBatchIsEachAlone(t *testing.T) {
-	ask := rapid.Custom(func(t *rapid.T) string {
-		about := rapid.SampledFrom([]string{
-			`"attributes":{"user":"a"}`, `"attributes":{"user":"b","api":"upload"}`, `"attributes":{"api":"secret"}`,
-			`"rule":"per-user","key":"a"`, `"rule":"uploads","key":"b|upload"`, `"attributes":{}`,
-		}).Draw(t, "about")
-		how := rapid.SampledFrom([]string{``, `,"mode":"peek"`, `,"mode":"record"`, `,"mode":"check"`}).Draw(t, "mode")
-		return fmt.Sprintf(`{%s%s,"cost":%d}`, about, how, rapid.IntRange(1, 4).Draw(t, "cost"))
-	})
-	rapid.Check(t, func(rt *rapid.T) {
-		together, alone := plainAPI(t, testRules), plainAPI(t, testRules) // unchecked: thousands of requests
-		requests := rapid.SliceOfN(ask, 1, 12).Draw(rt, "requests")
-		for i, got := range batchOf(rt, together, requests...) {
-			w := post(alone, requests[i])
-			var want BatchAnswer
-			must(rt, json.Unmarshal(w.Body.Bytes(), &want.Answer))
-			want.Status = w.Code
-			if got, want := words(got), words(want); got != want {
-				rt.Fatalf("%d, %s:\ntogether %s\nalone    %s", i, requests[i], got, want)
-			}
-		}
-	})
-}
-
-// words is an answer without its times, which depend on the clock.
-func words(a BatchAnswer) string {
-	for _, ms := range []*int64{a.RetryAfterMS, a.ResetMS} {
-		if ms != nil && *ms > 0 {
-			*ms = 1
-		}
-	}
-	text, _ := json.Marshal(a)
-	return string(text)
 }
 
 // TestBatchRefusals: one invalid request refuses all, and none is charged.

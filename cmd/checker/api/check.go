@@ -30,7 +30,7 @@ type BatchAnswer struct {
 
 // serveCheck answers a request, or a batch of them.
 func (h *handler) serveCheck(ctx context.Context, w http.ResponseWriter, body []byte) {
-	one, batch, err := decodeCheck(body)
+	one, batch, err := decode(body, "checks", "request", blankRequest)
 	if refuse(w, body, batch != nil, err) {
 		return
 	}

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/offpath-io/offpath/cmd/checker/api/apitest"
+	"github.com/offpath-io/offpath/internal/testing/apitest"
 )
 
 // document is checked against all answers of the tests. The pattern lists refusals that a JSON

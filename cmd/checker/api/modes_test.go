@@ -9,22 +9,6 @@ import (
 	"testing/synctest"
 )
 
-// TestAddresses: a /64 is one caller, and IPv4 is the same in any notation; a list may name one
-// address of a group.
-func TestAddresses(t *testing.T) {
-	api := apiOf(t, `rules: [{name: per-ip, key: [ip], limit: 1/hour, deny: {ip: ["2001:db9::1"]}}]`)
-	for _, test := range []struct {
-		ip     string
-		status int
-	}{
-		{"2001:db8::1", 200}, {"2001:db8::2", 429}, {"2001:db8:0:1::1", 200},
-		{"198.51.100.9", 200}, {"::ffff:198.51.100.9", 429}, {"198.51.100.10", 200},
-		{"2001:db9::1", 429}, {"2001:db9::2", 200},
-	} {
-		says(t, post(api, `{"attributes":{"ip":"`+test.ip+`"}}`), test.status, "")
-	}
-}
-
 // TestWaiting sends more requests than the limit, and is answered at the turn of each.
 func TestWaiting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -48,7 +48,7 @@ func readBody(what string, body []byte, read func(*reader) error) error {
 
 // object reads an object, and calls read at the value of each field.
 func (r *reader) object(what string, read func(name string) error) error {
-	if err := r.begin('{', what+": want an object"); err != nil {
+	if _, err := r.want('{', what+": want an object"); err != nil {
 		return err
 	}
 	for r.decoder.PeekKind() != '}' {
@@ -86,7 +86,7 @@ func nameOf(token jsontext.Token) string {
 
 // list reads an array of 1 to most values, and calls read at each.
 func (r *reader) list(what string, most int, read func(i int) error) error {
-	if err := r.begin('[', what+": want an array"); err != nil {
+	if _, err := r.want('[', what+": want an array"); err != nil {
 		return err
 	}
 	i := 0
@@ -102,11 +102,6 @@ func (r *reader) list(what string, most int, read func(i int) error) error {
 		return fmt.Errorf("%s: want 1 to %d", what, most)
 	}
 	_, err := r.next() // the bracket
-	return err
-}
-
-func (r *reader) begin(kind jsontext.Kind, want string) error {
-	_, err := r.want(kind, want)
 	return err
 }
 

@@ -44,11 +44,6 @@ var modes = map[mode]check.Mode{
 	modeWait: check.Reserve, modeReserve: check.Reserve,
 }
 
-// decodeCheck reads a body that is one request or a batch of them.
-func decodeCheck(body []byte) (one request, batch []request, err error) {
-	return decode(body, "checks", "request", blankRequest)
-}
-
 // decodeOne reads a body that is one request.
 func decodeOne(body []byte) (request, error) {
 	one := blankRequest
@@ -90,42 +85,27 @@ func (q *request) validate() error {
 
 var errNoReceipt = errors.New(`"settle": only what is checked and charged has a receipt`)
 
-// requestFields read the values of a request's fields, by name.
-var requestFields = map[string]func(*reader, *request) error{
-	"attributes": func(r *reader, q *request) (err error) {
+func (q *request) readField(r *reader, name string) (err error) {
+	switch name {
+	case "attributes":
 		q.hasAttributes = true
 		q.attributes, err = r.attributes()
-		return err
-	},
-	"cost": func(r *reader, q *request) (err error) {
+	case "cost":
 		q.cost, err = r.cost(1)
-		return err
-	},
-	"rule": func(r *reader, q *request) (err error) {
+	case "rule":
 		q.hasRule = true
 		q.rule, err = r.string(`"rule"`)
-		return err
-	},
-	"key": func(r *reader, q *request) (err error) {
+	case "key":
 		q.hasKey = true
 		q.key, err = r.string(`"key"`)
-		return err
-	},
-	"mode": func(r *reader, q *request) (err error) {
+	case "mode":
 		q.mode, err = r.mode()
-		return err
-	},
-	"settle": func(r *reader, q *request) (err error) {
+	case "settle":
 		q.settle, err = r.bool(`"settle"`)
-		return err
-	},
-}
-
-func (q *request) readField(r *reader, name string) error {
-	if read, ok := requestFields[name]; ok {
-		return read(r, q)
+	default:
+		err = unknown(name)
 	}
-	return unknown(name)
+	return err
 }
 
 func unknown(name string) error { return fmt.Errorf("unknown field %.40q", name) }

@@ -25,7 +25,7 @@ type SettledAnswer struct {
 
 // serveSettle settles a cost, or a batch of them, each by itself.
 func (h *handler) serveSettle(_ context.Context, w http.ResponseWriter, body []byte) {
-	one, batch, err := decodeSettle(body)
+	one, batch, err := decode(body, "settlements", "settlement", settlement{})
 	if refuse(w, body, batch != nil, err) {
 		return
 	}
@@ -71,30 +71,18 @@ type settlement struct {
 	hasReceipt, hasCost bool
 }
 
-// decodeSettle reads a body that is one settlement or a batch of them.
-func decodeSettle(body []byte) (one settlement, batch []settlement, err error) {
-	return decode(body, "settlements", "settlement", settlement{})
-}
-
-// settlementFields read the values of a settlement's fields, by name.
-var settlementFields = map[string]func(*reader, *settlement) error{
-	"receipt": func(r *reader, s *settlement) (err error) {
+func (s *settlement) readField(r *reader, name string) (err error) {
+	switch name {
+	case "receipt":
 		s.hasReceipt = true
 		s.receipt, err = r.string(`"receipt"`)
-		return err
-	},
-	"cost": func(r *reader, s *settlement) (err error) {
+	case "cost":
 		s.hasCost = true
 		s.cost, err = r.cost(0)
-		return err
-	},
-}
-
-func (s *settlement) readField(r *reader, name string) error {
-	if read, ok := settlementFields[name]; ok {
-		return read(r, s)
+	default:
+		err = unknown(name)
 	}
-	return unknown(name)
+	return err
 }
 
 func (s *settlement) validate() error {

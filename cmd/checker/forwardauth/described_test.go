@@ -4,7 +4,7 @@ import (
 	"testing"
 
 	"github.com/offpath-io/offpath/cmd/checker/api"
-	"github.com/offpath-io/offpath/cmd/checker/api/apitest"
+	"github.com/offpath-io/offpath/internal/testing/apitest"
 )
 
 // described checks the answers of all tests. The pattern lists refusals that a schema cannot

@@ -45,7 +45,7 @@ func newAdapter(t testing.TB, s *seen, log *bytes.Buffer) http.Handler {
 // authRequest is a GET of target by a trusted proxy, with headers of the form "Name: value".
 func authRequest(target string, headers ...string) *http.Request {
 	r := httptest.NewRequest("GET", target, nil)
-	r.RemoteAddr, r.Host = "10.0.0.1:4711", "checker:8080"
+	r.RemoteAddr, r.Host = "10.0.0.1:4711", "c"
 	for _, h := range headers {
 		name, value, _ := strings.Cut(h, ": ")
 		r.Header.Add(name, value)
@@ -58,24 +58,21 @@ func TestOriginal(t *testing.T) {
 	for _, tt := range []struct {
 		why     string
 		headers []string
-		method  string
-		host    string
-		path    string
-		query   string
+		want    string // method, host, path and query
 	}{
-		{"Traefik, Caddy", []string{"X-Forwarded-Method: PUT", "X-Forwarded-Uri: /a/b?c=d", "X-Forwarded-Host: example.com", "X-Forwarded-Proto: https"}, "PUT", "example.com", "/a/b", "c=d"},
-		{"nginx, the older way", []string{"X-Original-Method: PUT", "X-Original-URI: /a/b?c=d"}, "PUT", "checker:8080", "/a/b", "c=d"},
-		{"nginx at Kubernetes", []string{"X-Original-Method: GET", "X-Original-URL: https://example.com/a/b?c=d"}, "GET", "example.com", "/a/b", "c=d"},
-		{"both ways, and they agree", []string{"X-Forwarded-Uri: /a?b", "X-Original-URL: http://example.com/a?b", "X-Original-URI: /a?b"}, "GET", "checker:8080", "/a", "b"},
-		{"the same twice", []string{"X-Forwarded-Uri: /a", "X-Forwarded-Uri: /a"}, "GET", "checker:8080", "/a", ""},
-		{"no path in the URL", []string{"X-Forwarded-Uri: /", "X-Original-URL: https://example.com"}, "GET", "checker:8080", "/", ""},
-		{"nothing told", nil, "GET", "checker:8080", "", ""},
-		{"told as nothing", []string{"X-Forwarded-Uri: ", "X-Original-Method: "}, "GET", "checker:8080", "", ""},
-		{"two slashes are no host", []string{"X-Forwarded-Uri: //login"}, "GET", "checker:8080", "//login", ""},
-		{"a URL in the query", []string{"X-Forwarded-Uri: /a?to=http://b/c"}, "GET", "checker:8080", "/a", "to=http://b/c"},
-		{"escapes", []string{"X-Forwarded-Uri: /%6bristie%ff"}, "GET", "checker:8080", "/kristie\xff", ""},
-		{"bytes that are not UTF-8", []string{"X-Forwarded-Uri: /\xff\xfe"}, "GET", "checker:8080", "/\xff\xfe", ""},
-		{"a star", []string{"X-Forwarded-Method: OPTIONS", "X-Forwarded-Uri: *"}, "OPTIONS", "checker:8080", "*", ""},
+		{"Traefik, Caddy", []string{"X-Forwarded-Method: PUT", "X-Forwarded-Uri: /a/b?c=d", "X-Forwarded-Host: example.com", "X-Forwarded-Proto: https"}, "PUT example.com /a/b?c=d"},
+		{"nginx, the older way", []string{"X-Original-Method: PUT", "X-Original-URI: /a/b?c=d"}, "PUT c /a/b?c=d"},
+		{"nginx at Kubernetes", []string{"X-Original-Method: GET", "X-Original-URL: https://example.com/a/b?c=d"}, "GET example.com /a/b?c=d"},
+		{"both ways, and they agree", []string{"X-Forwarded-Uri: /a?b", "X-Original-URL: http://example.com/a?b", "X-Original-URI: /a?b"}, "GET c /a?b"},
+		{"the same twice", []string{"X-Forwarded-Uri: /a", "X-Forwarded-Uri: /a"}, "GET c /a"},
+		{"no path in the URL", []string{"X-Forwarded-Uri: /", "X-Original-URL: https://example.com"}, "GET c /"},
+		{"nothing told", nil, "GET c "},
+		{"told as nothing", []string{"X-Forwarded-Uri: ", "X-Original-Method: "}, "GET c "},
+		{"two slashes are no host", []string{"X-Forwarded-Uri: //login"}, "GET c //login"},
+		{"a URL in the query", []string{"X-Forwarded-Uri: /a?to=http://b/c"}, "GET c /a?to=http://b/c"},
+		{"escapes", []string{"X-Forwarded-Uri: /%6bristie%ff"}, "GET c /kristie\xff"},
+		{"bytes that are not UTF-8", []string{"X-Forwarded-Uri: /\xff\xfe"}, "GET c /\xff\xfe"},
+		{"a star", []string{"X-Forwarded-Method: OPTIONS", "X-Forwarded-Uri: *"}, "OPTIONS c *"},
 	} {
 		s := new(seen)
 		w := httptest.NewRecorder()
@@ -85,8 +82,12 @@ func TestOriginal(t *testing.T) {
 			continue
 		}
 		r := s.request
-		if r.Method != tt.method || r.Host != tt.host || r.URL.Path != tt.path || r.URL.RawQuery != tt.query {
-			t.Errorf("%s: %s %s %q %q", tt.why, r.Method, r.Host, r.URL.Path, r.URL.RawQuery)
+		got := r.Method + " " + r.Host + " " + r.URL.Path
+		if r.URL.RawQuery != "" {
+			got += "?" + r.URL.RawQuery
+		}
+		if got != tt.want {
+			t.Errorf("%s: %q, want %q", tt.why, got, tt.want)
 		}
 		if c, err := r.Cookie("id"); err != nil || c.Value != "7" || r.RemoteAddr != "10.0.0.1:4711" {
 			t.Errorf("%s: the client's own headers are lost: %v, %v", tt.why, r.Header, r.RemoteAddr)
@@ -96,50 +97,54 @@ func TestOriginal(t *testing.T) {
 
 // TestRefused: an invalid request is not decided.
 func TestRefused(t *testing.T) {
+	query := func(text string) *http.Request { return authRequest(Path + "?" + text) }
+	const disagree = "as the client sent it"
 	get := func(headers ...string) *http.Request { return authRequest(Path, headers...) }
 	from := func(peer string) *http.Request { r := get(); r.RemoteAddr = peer; return r }
 	with := func(method string) *http.Request { r := get(); r.Method = method; return r }
 	for _, tt := range []struct {
-		why    string
-		r      *http.Request
-		status int
-		says   string
+		why  string
+		r    *http.Request
+		says string
 	}{
-		{"a stranger", from("192.0.2.1:80"), 400, "not trusted: see --trusted-proxies"},
-		{"a socket", from("@"), 400, "not trusted"},
-		{"no path, by POST", func() *http.Request { r := get("X-Forwarded-Uri: what?"); r.Method = "POST"; return r }(), 400, "invalid URI"},
-		{"another method", with("PUT"), 405, "want GET or POST"},
-		{"a client adds its own path", get("X-Forwarded-Uri: /login", "X-Original-URI: /free"), 400, `X-Forwarded-Uri \"/login\" and X-Original-Uri \"/free\"`},
-		{"or its own URL", get("X-Forwarded-Uri: /login", "X-Original-URL: http://a/free"), 400, "as the client sent it"},
-		{"or another query", get("X-Forwarded-Uri: /login?a", "X-Original-URL: http://a/login"), 400, "as the client sent it"},
-		{"or its own method", get("X-Original-Method: POST", "X-Forwarded-Method: GET"), 400, "as the client sent it"},
-		{"or a line", get("X-Forwarded-Uri: /login", "X-Forwarded-Uri: /free"), 400, "as the client sent it"},
-		{"or a host", get("X-Forwarded-Host: a", "X-Forwarded-Host: b"), 400, "as the client sent it"},
-		{"no path", get("X-Forwarded-Uri: what?"), 400, `original URI \"what?\": invalid URI for request`},
-		{"a URL without a path", get("X-Forwarded-Uri: x:login"), 400, `original URI \"x:login\": no path`},
-		{"a fragment, which some services take off", get("X-Forwarded-Uri: /x#/../login"), 400, `original URI \"/x#/../login\": has a fragment`},
-		{"a fragment of a URL", get("X-Original-URL: http://example.com/login?a#b"), 400, "has a fragment"},
-		{"nothing but a fragment", get("X-Forwarded-Uri: #login"), 400, `original URI \"#login\": has a fragment`},
-		{"a bad escape", get("X-Forwarded-Uri: /%zz"), 400, "invalid URL escape"},
-		{"a control character", get("X-Forwarded-Uri: /a\x7f"), 400, "invalid control character"},
-		{"a long path", get("X-Forwarded-Uri: /" + strings.Repeat("x", MaxURI)), 400, "16385 bytes, more than 16384"},
-		{"a long bad path", get("X-Forwarded-Uri: " + strings.Repeat("x", MaxURI)), 400, `xxx\": invalid URI`},
-		{"no method", get("X-Forwarded-Method: GET /"), 400, `original method \"GET /\"`},
-		{"a method with bad UTF-8", get("X-Forwarded-Method: \xff"), 400, "original method"},
-		{"no status", authRequest(Path + "?denied=no"), 400, "want one status from 400 to 599"},
-		{"a status that lets pass", authRequest(Path + "?denied=200"), 400, "want one status from 400 to 599"},
-		{"a huge status", authRequest(Path + "?denied=99999999999999999999"), 400, "want one status"},
-		{"no time", authRequest(Path + "?wait=long"), 400, "want one duration up to 25s"},
-		{"a long time", authRequest(Path + "?wait=26s"), 400, "want one duration up to 25s"},
-		{"a negative time", authRequest(Path + "?wait=-1s"), 400, "want one duration"},
-		{"two times", authRequest(Path + "?wait=1s&wait=2s"), 400, "want one duration"},
-		{"two statuses", authRequest(Path + "?denied=403&denied=401"), 400, "want one status"},
+		{"a stranger", from("192.0.2.1:80"), "not trusted: see --trusted-proxies"},
+		{"a socket", from("@"), "not trusted"},
+		{"no path, by POST", func() *http.Request { r := get("X-Forwarded-Uri: what?"); r.Method = "POST"; return r }(), "invalid URI"},
+		{"another method", with("PUT"), "want GET or POST"},
+		{"a client adds its own path", get("X-Forwarded-Uri: /login", "X-Original-URI: /free"), `X-Forwarded-Uri \"/login\" and X-Original-Uri \"/free\"`},
+		{"or its own URL", get("X-Forwarded-Uri: /login", "X-Original-URL: http://a/free"), disagree},
+		{"or another query", get("X-Forwarded-Uri: /login?a", "X-Original-URL: http://a/login"), disagree},
+		{"or its own method", get("X-Original-Method: POST", "X-Forwarded-Method: GET"), disagree},
+		{"or a line", get("X-Forwarded-Uri: /login", "X-Forwarded-Uri: /free"), disagree},
+		{"or a host", get("X-Forwarded-Host: a", "X-Forwarded-Host: b"), disagree},
+		{"no path", get("X-Forwarded-Uri: what?"), `original URI \"what?\": invalid URI for request`},
+		{"a URL without a path", get("X-Forwarded-Uri: x:login"), `original URI \"x:login\": no path`},
+		{"a fragment, which some services take off", get("X-Forwarded-Uri: /x#/../login"), `original URI \"/x#/../login\": has a fragment`},
+		{"a fragment of a URL", get("X-Original-URL: http://example.com/login?a#b"), "has a fragment"},
+		{"nothing but a fragment", get("X-Forwarded-Uri: #login"), `original URI \"#login\": has a fragment`},
+		{"a bad escape", get("X-Forwarded-Uri: /%zz"), "invalid URL escape"},
+		{"a control character", get("X-Forwarded-Uri: /a\x7f"), "invalid control character"},
+		{"a long path", get("X-Forwarded-Uri: /" + strings.Repeat("x", MaxURI)), "16385 bytes, more than 16384"},
+		{"a long bad path", get("X-Forwarded-Uri: " + strings.Repeat("x", MaxURI)), `xxx\": invalid URI`},
+		{"no method", get("X-Forwarded-Method: GET /"), `original method \"GET /\"`},
+		{"a method with bad UTF-8", get("X-Forwarded-Method: \xff"), "original method"},
+		{"no status", query("denied=no"), "want one status from 400 to 599"},
+		{"a status that lets pass", query("denied=200"), "want one status from 400 to 599"},
+		{"a huge status", query("denied=99999999999999999999"), "want one status"},
+		{"no time", query("wait=long"), "want one duration up to 25s"},
+		{"a long time", query("wait=26s"), "want one duration up to 25s"},
+		{"a negative time", query("wait=-1s"), "want one duration"},
+		{"two times", query("wait=1s&wait=2s"), "want one duration"},
+		{"two statuses", query("denied=403&denied=401"), "want one status"},
 	} {
 		s := new(seen)
 		w := httptest.NewRecorder()
 		newAdapter(t, s, new(bytes.Buffer)).ServeHTTP(w, tt.r)
-		body := w.Body.String()
-		if w.Code != tt.status || !strings.HasPrefix(body, `{"error":"`) || !strings.Contains(body, tt.says) || s.request != nil {
+		body, status := w.Body.String(), 400
+		if tt.r.Method == "PUT" {
+			status = 405
+		}
+		if w.Code != status || !strings.HasPrefix(body, `{"error":"`) || !strings.Contains(body, tt.says) || s.request != nil {
 			t.Errorf("%s: %d %s, decided: %v", tt.why, w.Code, body, s.request != nil)
 		}
 		if len(body) > 400 {
@@ -209,37 +214,4 @@ func TestWait(t *testing.T) {
 			}
 		})
 	}
-}
-
-// FuzzOriginal: nothing makes it panic; headers that disagree are refused; and the first header is
-// decided.
-func FuzzOriginal(f *testing.F) {
-	f.Add("GET", "/a?b", "", "", "")
-	f.Add("", "/a", "/a", "http://h/a", "GET")
-	f.Add("PUT", "//x", "", "https://h", "POST")
-	f.Add("", "*", "\xff", "://", "%")
-	f.Fuzz(func(t *testing.T, method, uri, other, whole, otherMethod string) {
-		r := httptest.NewRequest("GET", Path, nil)
-		r.Header = http.Header{
-			forwardedMethod: {method}, forwardedURI: {uri}, originalURI: {other}, originalURL: {whole}, originalMethod: {otherMethod},
-		}
-		asked, err := originalRequest(t.Context(), r)
-		if err != nil {
-			if len(err.Error()) > 1000 {
-				t.Fatalf("an error of %d bytes", len(err.Error()))
-			}
-			return
-		}
-		for _, m := range []string{method, otherMethod} {
-			if m != "" && m != asked.Method {
-				t.Fatalf("%q and %q: method %q", method, otherMethod, asked.Method)
-			}
-		}
-		if uri != "" && other != "" && target(uri) != target(other) || uri != "" && whole != "" && target(uri) != target(whole) {
-			t.Fatalf("%q, %q, %q: decided as %q", uri, other, whole, asked.RequestURI)
-		}
-		if asked.URL == nil || uri != "" && asked.RequestURI != uri {
-			t.Fatalf("%q: decided as %q", uri, asked.RequestURI)
-		}
-	})
 }

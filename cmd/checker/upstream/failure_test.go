@@ -3,7 +3,6 @@ package upstream
 import (
 	"bufio"
 	"encoding/json"
-	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -105,22 +104,5 @@ func TestServiceComesBack(t *testing.T) {
 	text := log.String()
 	if strings.Count(text, "does not answer") != 2 || strings.Count(text, "answers again") != 1 || strings.Count(text, "\n") != 3 {
 		t.Errorf("log:\n%s", text)
-	}
-}
-
-// TestServiceBreaksOff: a client cannot take half an answer for a whole one.
-func TestServiceBreaksOff(t *testing.T) {
-	for _, way := range ways {
-		target := service(t, way.scheme, func(w http.ResponseWriter, _ *http.Request) {
-			fmt.Fprint(w, "half")
-			_ = http.NewResponseController(w).Flush()
-			panic(http.ErrAbortHandler)
-		})
-		response, err := client(t, way.client).Do(request(t, "GET", start(t, options(t, target)), nil))
-		must(t, err)
-		if body, err := io.ReadAll(response.Body); err == nil || string(body) != "half" {
-			t.Errorf("%+v: %q, %v", way, body, err)
-		}
-		_ = response.Body.Close()
 	}
 }

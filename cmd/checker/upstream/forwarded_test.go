@@ -5,7 +5,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
-	"net/url"
 	"slices"
 	"strings"
 	"testing"
@@ -39,6 +38,7 @@ func TestForwardingHeaders(t *testing.T) {
 		"Forwarded-For: 6.6.6.6", "X-Vercel-Forwarded-For: 6.6.6.6", "Proxy-Client-Ip: 6.6.6.6", "Wl-Proxy-Client-Ip: 6.6.6.6", "X-Appengine-User-Ip: 6.6.6.6",
 		"X-Remote-Ip: 6.6.6.6", "X-Remote-Addr: 6.6.6.6", "X-Originating-Ip: 6.6.6.6", "Do-Connecting-Ip: 6.6.6.6", "Cf-Pseudo-Ipv4: 6.6.6.6", "X-Host: evil",
 	}
+	const example = " | X-Forwarded-Host: example.com | X-Forwarded-Proto: http"
 	const xff, rfc = httpidentity.XForwardedFor, httpidentity.Forwarded
 	for _, tt := range []struct {
 		why        string
@@ -47,27 +47,27 @@ func TestForwardingHeaders(t *testing.T) {
 		headers    []string
 		want       string // all forwarding headers
 	}{
-		{"a client", xff, "192.0.2.1:80", nil, "X-Forwarded-For: 192.0.2.1 | X-Forwarded-Host: example.com | X-Forwarded-Proto: http"},
-		{"a client with claims", xff, "192.0.2.1:80", spoofed, "X-Forwarded-For: 192.0.2.1 | X-Forwarded-Host: example.com | X-Forwarded-Proto: http"},
-		{"IPv6", xff, "[2001:db8::1]:80", nil, "X-Forwarded-For: 2001:db8::1 | X-Forwarded-Host: example.com | X-Forwarded-Proto: http"},
+		{"a client", xff, "192.0.2.1:80", nil, "X-Forwarded-For: 192.0.2.1" + example},
+		{"a client with claims", xff, "192.0.2.1:80", spoofed, "X-Forwarded-For: 192.0.2.1" + example},
+		{"IPv6", xff, "[2001:db8::1]:80", nil, "X-Forwarded-For: 2001:db8::1" + example},
 		{
 			"a trusted proxy", xff, "10.0.0.1:80",
 			[]string{"X-Forwarded-For: 6.6.6.6, 192.0.2.1", "X-Forwarded-Host: outside.example", "X-Forwarded-Proto: https", "X-Real-Ip: 192.0.2.1"},
 			"X-Forwarded-For: 6.6.6.6, 192.0.2.1, 10.0.0.1 | X-Forwarded-Host: outside.example | X-Forwarded-Proto: https | X-Real-Ip: 192.0.2.1",
 		},
-		{"a trusted proxy that tells nothing", xff, "10.0.0.1:80", nil, "X-Forwarded-For: 10.0.0.1 | X-Forwarded-Host: example.com | X-Forwarded-Proto: http"},
-		{"the other header", xff, "10.0.0.1:80", []string{"Forwarded: for=6.6.6.6"}, "X-Forwarded-For: 10.0.0.1 | X-Forwarded-Host: example.com | X-Forwarded-Proto: http"},
+		{"a trusted proxy that tells nothing", xff, "10.0.0.1:80", nil, "X-Forwarded-For: 10.0.0.1" + example},
+		{"the other header", xff, "10.0.0.1:80", []string{"Forwarded: for=6.6.6.6"}, "X-Forwarded-For: 10.0.0.1" + example},
 		{
 			"a client, RFC 7239", rfc, "192.0.2.1:80", spoofed,
-			`Forwarded: for=192.0.2.1;host="example.com";proto=http | X-Forwarded-For: 192.0.2.1 | X-Forwarded-Host: example.com | X-Forwarded-Proto: http`,
+			`Forwarded: for=192.0.2.1;host="example.com";proto=http | X-Forwarded-For: 192.0.2.1` + example,
 		},
 		{
 			"a trusted proxy, RFC 7239", rfc, "10.0.0.1:80", []string{"Forwarded: for=6.6.6.6", "Forwarded: for=192.0.2.1", "X-Forwarded-For: 6.6.6.6", "X-Forwarded-Host: evil"},
-			`Forwarded: for=6.6.6.6, for=192.0.2.1, for=10.0.0.1;host="example.com";proto=http | X-Forwarded-For: 192.0.2.1, 10.0.0.1 | X-Forwarded-Host: example.com | X-Forwarded-Proto: http`,
+			`Forwarded: for=6.6.6.6, for=192.0.2.1, for=10.0.0.1;host="example.com";proto=http | X-Forwarded-For: 192.0.2.1, 10.0.0.1` + example,
 		},
 		{
 			"IPv6, RFC 7239", rfc, "[2001:db8::1%eth0]:80", nil,
-			`Forwarded: for="[2001:db8::1]";host="example.com";proto=http | X-Forwarded-For: 2001:db8::1%eth0 | X-Forwarded-Host: example.com | X-Forwarded-Proto: http`,
+			`Forwarded: for="[2001:db8::1]";host="example.com";proto=http | X-Forwarded-For: 2001:db8::1%eth0` + example,
 		},
 	} {
 		o := options(t, "http://127.0.0.1:3000")
@@ -121,31 +121,4 @@ func TestParseTarget(t *testing.T) {
 			t.Errorf("%q: %v", text, err)
 		}
 	}
-}
-
-// FuzzForward: whatever a client sends, the service is told the client's own address, and no header claims another.
-func FuzzForward(f *testing.F) {
-	f.Add("X-Forwarded-For", "6.6.6.6", false)
-	f.Add("x_forwarded-for", "6.6.6.6", true)
-	f.Add("Forwarded", `for="`, true)
-	f.Add("Connection", "X-Forwarded-For", false)
-	f.Fuzz(func(t *testing.T, name, value string, rfc bool) {
-		o := options(t, "http://127.0.0.1:3000")
-		if rfc {
-			o.Forwarding = httpidentity.Forwarded
-		}
-		in := &http.Request{URL: &url.URL{Path: "/"}, Host: "a", RemoteAddr: "192.0.2.1:80", Header: http.Header{http.CanonicalHeaderKey(name): {value}}}
-		out := in.Clone(t.Context())
-		(&proxy{options: o}).rewrite(&httputil.ProxyRequest{In: in, Out: out})
-		for name, values := range out.Header {
-			if !claims(name) {
-				continue
-			}
-			for _, v := range values {
-				if v != "192.0.2.1" && v != "a" && v != "http" && v != `for=192.0.2.1;host="a";proto=http` {
-					t.Fatalf("%s: %q", name, v)
-				}
-			}
-		}
-	})
 }

@@ -2,8 +2,6 @@ package upstream
 
 import (
 	"bufio"
-	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -149,21 +147,4 @@ func TestDenied(t *testing.T) {
 	o := options(t, service(t, "http", func(http.ResponseWriter, *http.Request) { t.Error("asked") }))
 	o.Limit = deny
 	answers(t, client(t, 1), request(t, "POST", start(t, o), strings.NewReader("body")), 429, "")
-}
-
-// TestClientLeaves: the service hears of it.
-func TestClientLeaves(t *testing.T) {
-	asked, left := make(chan struct{}), make(chan struct{})
-	target := service(t, "http", func(_ http.ResponseWriter, r *http.Request) {
-		close(asked)
-		<-r.Context().Done()
-		close(left)
-	})
-	ctx, leave := context.WithCancel(t.Context())
-	go func() { <-asked; leave() }()
-	r := request(t, "GET", start(t, options(t, target)), nil).WithContext(ctx)
-	if _, err := client(t, 1).Do(r); !errors.Is(err, context.Canceled) {
-		t.Error(err)
-	}
-	<-left
 }

@@ -42,24 +42,3 @@ func chain(f Forwarding) http.Header {
 	}
 	return http.Header{"Forwarded": {`for=6.6.6.6, for=203.0.113.9;proto=https, for="10.0.0.2:4711";host="a.example.com"`}}
 }
-
-func BenchmarkClientIP(b *testing.B) {
-	for _, bm := range []struct {
-		name       string
-		forwarding Forwarding
-		peer       string
-	}{
-		{"direct", XForwardedFor, "203.0.113.9:4711"},
-		{"XForwardedFor", XForwardedFor, "10.0.0.1:4711"},
-		{"Forwarded", Forwarded, "10.0.0.1:4711"},
-	} {
-		b.Run(bm.name, func(b *testing.B) {
-			builder := builder(b, Options{TrustedProxies: proxies(b, trustedNets...), Forwarding: bm.forwarding})
-			h := chain(bm.forwarding)
-			b.ReportAllocs()
-			for b.Loop() {
-				builder.ClientIP(bm.peer, h)
-			}
-		})
-	}
-}

@@ -1,7 +1,6 @@
 package httpidentity
 
 import (
-	"fmt"
 	"net/http"
 	"net/netip"
 	"strings"
@@ -17,21 +16,6 @@ const (
 	// is cut off there is malformed.
 	MaxRead = 64 << 10
 )
-
-// ClientIP returns the address of the client with this remote address and this header. For more
-// than one request use Builder.ClientIP. It fails on an invalid remote address or option.
-func ClientIP(remote string, h http.Header, o Options) (netip.Addr, error) {
-	b, err := NewBuilder(o)
-	if err != nil {
-		return netip.Addr{}, err
-	}
-	addr, ok := b.ClientIP(remote, h)
-	if !ok {
-		return addr, fmt.Errorf("client of %.60q: it is no address, "+
-			"and no trusted proxy has told one", remote)
-	}
-	return addr, nil
-}
 
 // ClientIP returns the client's address: not grouped, IPv4 as such, without a zone. It is that of
 // the connection, http.Request.RemoteAddr, unless that is a trusted proxy. Then it is the last

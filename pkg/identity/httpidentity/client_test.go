@@ -86,10 +86,6 @@ func check(t *testing.T, b *Builder, why, peer string, h http.Header, want strin
 	if ok != (want != "") || ok && addr != netip.MustParseAddr(want) {
 		t.Errorf("%s: from %s with %.100q: %v, %v; want %q", why, peer, h, addr, ok, want)
 	}
-	single, err := ClientIP(peer, h, b.options)
-	if (err == nil) != ok || single != addr {
-		t.Errorf("%s: ClientIP gives %v, %v", why, single, err)
-	}
 }
 
 func TestClientIPByForwarded(t *testing.T) {
@@ -164,14 +160,5 @@ func TestTrustsThePeersThatAreProxies(t *testing.T) {
 				t.Errorf("%q, trusting sockets: %v: %v", remote, o.TrustSockets, got)
 			}
 		}
-	}
-}
-
-func TestClientIPSays(t *testing.T) {
-	if _, err := ClientIP("what?", nil, Options{}); err == nil || !strings.Contains(err.Error(), `"what?"`) {
-		t.Errorf("error %v", err)
-	}
-	if _, err := ClientIP("192.0.2.1:80", nil, Options{IPv4Prefix: 33}); err == nil || !strings.Contains(err.Error(), "IPv4 prefix of 33 bits") {
-		t.Errorf("error %v", err)
 	}
 }

@@ -3,7 +3,6 @@ package httpidentity_test
 import (
 	"fmt"
 	"log"
-	"net/http"
 	"net/http/httptest"
 
 	"github.com/offpath-io/offpath/pkg/identity"
@@ -46,18 +45,4 @@ func Example() {
 	// Output:
 	// kristie|2001:db8:1:2::/64
 	// 22 bytes that tell nobody who it is
-}
-
-// What is left of the proxy's word is the client's own, and not believed.
-func ExampleClientIP() {
-	trusted, err := httpidentity.ParseProxies("10.0.0.0/8")
-	if err != nil {
-		log.Fatal(err)
-	}
-	h := http.Header{"X-Forwarded-For": {"6.6.6.6, 192.0.2.1, 10.0.0.2"}}
-	fmt.Println(httpidentity.ClientIP("10.0.0.1:4711", h, httpidentity.Options{TrustedProxies: trusted}))
-	fmt.Println(httpidentity.ClientIP("192.0.2.7:4711", h, httpidentity.Options{TrustedProxies: trusted}))
-	// Output:
-	// 192.0.2.1 <nil>
-	// 192.0.2.7 <nil>
 }

@@ -24,12 +24,11 @@ const (
 
 // Reader reads some attributes of requests. Its methods are safe for concurrent use.
 type Reader struct {
-	builder     *Builder
-	sources     []namedSource
-	ip, address bool     // to be read
-	paths       bool     // path or folded_path is read from the URL
-	headers     []string // that attributes are read from, in canonical form
-	unknown     []string
+	builder *Builder
+	sources []namedSource
+	paths   bool     // path or folded_path is read from the URL
+	headers []string // that attributes are read from, in canonical form
+	unknown []string
 }
 
 // namedSource is an attribute and its source.
@@ -51,10 +50,6 @@ func (b *Builder) Reader(names []string) (*Reader, error) {
 		switch {
 		case err != nil:
 			return nil, fmt.Errorf("attribute %.140q: %w", name, err)
-		case name == ipName:
-			rd.ip = true
-		case name == addressName:
-			rd.address = true
 		case source == nil:
 			rd.unknown = append(rd.unknown, name)
 		default:
@@ -86,28 +81,18 @@ func (rd *Reader) Append(dst identity.Attributes, r *http.Request) identity.Attr
 			dst = append(dst, identity.Attribute{Name: s.name, Value: value})
 		}
 	}
-	if rd.ip || rd.address {
-		dst = rd.appendClient(dst, given, r)
-	}
 	return dst
 }
 
-func (rd *Reader) appendClient(
-	dst, given identity.Attributes, r *http.Request,
-) identity.Attributes {
-	addr, ok := rd.builder.ClientIP(r.RemoteAddr, r.Header)
-	if !ok {
-		return dst
-	}
-	if _, known := given.Get(ipName); rd.ip && !known {
-		o := &rd.builder.options
-		group := identity.Group(addr, o.IPv4Prefix, o.IPv6Prefix)
-		dst = append(dst, identity.Attribute{Name: ipName, Value: group})
-	}
-	if _, known := given.Get(addressName); rd.address && !known {
-		dst = append(dst, identity.Attribute{Name: addressName, Value: addr.String()})
-	}
-	return dst
+// ip and address are sources.
+func (b *Builder) ip(r *http.Request) (string, bool) {
+	addr, ok := b.ClientIP(r.RemoteAddr, r.Header)
+	return identity.Group(addr, b.options.IPv4Prefix, b.options.IPv6Prefix), ok
+}
+
+func (b *Builder) address(r *http.Request) (string, bool) {
+	addr, ok := b.ClientIP(r.RemoteAddr, r.Header)
+	return addr.String(), ok
 }
 
 // note notes the parts of a request that an attribute is read from and that servers may read in
@@ -167,8 +152,7 @@ func hasDotSegment(path string) bool {
 	return false
 }
 
-// source returns an attribute's source, nil for ip and address, which the builder reads itself, and
-// for unknown attributes.
+// source returns an attribute's source, nil for unknown attributes.
 func (b *Builder) source(name string) (Source, error) {
 	if source, ok := b.options.Sources[name]; ok {
 		return source, nil
@@ -176,6 +160,10 @@ func (b *Builder) source(name string) (Source, error) {
 	switch name {
 	case "":
 		return nil, errors.New("it is empty")
+	case ipName:
+		return b.ip, nil
+	case addressName:
+		return b.address, nil
 	case "method":
 		return method, nil
 	case pathName:

@@ -3,6 +3,7 @@
 package adapter
 
 import (
+	"cmp"
 	"context"
 	"sync"
 	"sync/atomic"
@@ -16,9 +17,9 @@ import (
 // UserName is the attribute that an adapter's option User provides.
 const UserName = "user"
 
-// DefaultAcquire is how long a request waits for permits by default: many times as long as a grant
+// defaultAcquire is how long a request waits for permits by default: many times as long as a grant
 // takes, and too short to be noticed.
-const DefaultAcquire = 20 * time.Millisecond
+const defaultAcquire = 20 * time.Millisecond
 
 // Prepared holds what an adapter prepares for the rules in force, a *T. Its methods are safe for
 // concurrent use.
@@ -96,8 +97,8 @@ func WaitingUnder(set *rules.Set) (w Waiting) {
 func (w Waiting) Any() bool { return w.turns || w.permits }
 
 // Decide decides about a hit of cost 1. It waits where the rules let callers wait: for a turn as
-// long as ctx lasts, for permits no longer than acquire, and not at all if acquire is negative.
-// When ctx ends, the decision is a denial.
+// long as ctx lasts, for permits no longer than acquire (by default 20 ms), and not at all if acquire
+// is negative. When ctx ends, the decision is a denial.
 func (w Waiting) Decide(
 	ctx context.Context, c Checker, attrs identity.Attributes, acquire time.Duration,
 ) check.Decision {
@@ -107,6 +108,7 @@ func (w Waiting) Decide(
 	case !w.permits:
 		return wait(ctx, c, attrs, check.Reserve)
 	}
+	acquire = cmp.Or(acquire, defaultAcquire)
 	d := waitForPermits(ctx, c, attrs, acquire)
 	if d.Allowed || !d.Queue {
 		return d

@@ -104,64 +104,6 @@ func TestStockIsNeverSpentTwice(t *testing.T) {
 	})
 }
 
-func TestDemandBelowTheShareIsMet(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		stock := rapid.Bool().Draw(t, "stock")
-		demands := rapid.SliceOfN(rapid.IntRange(0, 60), 1, 12).Draw(t, "hits per report")
-		needed := 0.0
-		for _, d := range demands {
-			needed += float64(d) + math.Sqrt(float64(d))
-		}
-		p := Pool{Span: 5 * time.Second, Stock: stock, Ahead: math.Ceil(needed*8/7) + 8, Burst: 1}
-		p.Now = p.Ahead
-		var l Ledger
-		all := make([]*Holder, len(demands))
-		for i := range all {
-			all[i] = l.Join(0, nil, "")
-		}
-		for round := range int64(4) {
-			for i, h := range all {
-				l.Demand(h, float64(demands[i]), 5*time.Second)
-				l.Give(round*5*second, h, p, math.MaxInt64)
-			}
-		}
-		for i, h := range all {
-			if got := p.worth(h.Grant); got < float64(demands[i]) {
-				t.Fatalf("a demand of %d gets %v (%+v), of %v", demands[i], got, h.Grant, p)
-			}
-		}
-	})
-}
-
-func TestSharesFollowTheLoad(t *testing.T) {
-	for _, stock := range []bool{false, true} {
-		var l Ledger
-		a, b := l.Join(0, "a", ""), l.Join(0, "b", "")
-		p := Pool{Span: 5 * time.Second, Stock: stock, Now: 100, Ahead: 100, Burst: 0.125}
-		now := int64(0)
-		report := func(h *Holder, hits float64) {
-			now += second
-			l.Demand(h, hits, 5*time.Second)
-			l.Give(now, h, p, math.MaxInt64)
-		}
-		for range 3 {
-			report(a, 500)
-			report(b, 0)
-		}
-		if a.held < 75 || b.held > 15 {
-			t.Errorf("stock %v: all load is at a, and a holds %v, b %v", stock, a.held, b.held)
-		}
-		for range 3 {
-			report(b, 500)
-			report(a, 0)
-		}
-		report(b, 500)
-		if b.held < 75 || a.held > 15 {
-			t.Errorf("stock %v: three reports after the load has moved to b, a holds %v, b %v", stock, a.held, b.held)
-		}
-	}
-}
-
 func TestWhoComesGetsSomethingAtOnce(t *testing.T) {
 	for _, stock := range []bool{false, true} {
 		var l Ledger
@@ -254,15 +196,4 @@ func TestManyNeverHoldMoreThanThePool(t *testing.T) {
 			}
 		}
 	})
-}
-
-func TestWhatHasEndedIsFree(t *testing.T) {
-	var l Ledger
-	p := Pool{Span: 5 * time.Second, Stock: true, Now: 10, Ahead: 10}
-	a, b := l.Join(0, "a", ""), l.Join(0, "b", "")
-	l.Give(0, a, p, 30*second)
-	l.Give(0, b, p, 90*second)
-	if l.Give(31*second, b, p, 90*second); b.Grant.Burst < 5 || !a.Grant.None() {
-		t.Errorf("a's grant has ended and is %+v; b gets %+v", a.Grant, b.Grant)
-	}
 }
