@@ -55,15 +55,3 @@ func TestExclude(t *testing.T) {
 		}
 	})
 }
-
-func TestRefusalsOfExclude(t *testing.T) {
-	for _, tt := range []struct{ why, yaml, want string }{
-		{"a list", one("exclude: [a]"), "5:12: exclude: want a mapping, got a list"},
-		{"a single value", one("exclude: {a: b}"), "5:16: exclude: a: want a list, got a string"},
-		{"no values", one("exclude: {a: []}"), "5:16: exclude: a: is empty: want the values that the rule does not apply to"},
-		{"a name with a space", one("exclude: {a b: [c]}"), `5:12: exclude: attribute "a b": contains ' '`},
-		{"a number", one("exclude: {a: [1]}"), "5:17: exclude: a: want a string, got a number (write it in quotes)"},
-	} {
-		refuses(t, tt.why, tt.yaml, tt.want)
-	}
-}

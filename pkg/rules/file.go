@@ -8,11 +8,8 @@ import (
 )
 
 type (
-	text    = strictyaml.Text
-	texts   = strictyaml.Texts
-	truth   = strictyaml.Truth
-	matched = strictyaml.Mapping[text]  // conditions on attributes
-	listed  = strictyaml.Mapping[texts] // lists of attributes' values
+	matched = strictyaml.Mapping[string]   // conditions on attributes
+	listed  = strictyaml.Mapping[[]string] // lists of attributes' values
 )
 
 // file is a set of rules as YAML has it.
@@ -23,17 +20,17 @@ type file struct {
 // fileRule is a rule as YAML has it. Its fields are in the order in which errors list them and
 // Marshal writes them. Zero is the default, which Marshal leaves out.
 type fileRule struct {
-	Name        text                `yaml:"name,omitempty"`
+	Name        string              `yaml:"name,omitempty"`
 	Match       matched             `yaml:"match,omitempty"`
 	Exclude     listed              `yaml:"exclude,omitempty"`
-	Exact       truth               `yaml:"exact,omitempty"`
-	Key         *texts              `yaml:"key,omitempty"`
+	Exact       bool                `yaml:"exact,omitempty"`
+	Key         *[]string           `yaml:"key,omitempty"`
 	OnMissing   word[OnMissing]     `yaml:"on_missing,omitempty"`
 	Limit       rate                `yaml:"limit,omitempty"`
 	Buckets     whole               `yaml:"buckets,omitempty"`
 	Algorithm   word[Algorithm]     `yaml:"algorithm,omitempty"`
 	Burst       whole               `yaml:"burst,omitempty"`
-	Unlimited   truth               `yaml:"unlimited,omitempty"`
+	Unlimited   bool                `yaml:"unlimited,omitempty"`
 	Enforcement word[Enforcement]   `yaml:"enforcement,omitempty"`
 	OnOutage    word[OnOutage]      `yaml:"on_outage,omitempty"`
 	Throttle    *word[ThrottleKind] `yaml:"throttle,omitempty"`
@@ -43,14 +40,14 @@ type fileRule struct {
 	MaxWait     span                `yaml:"max_wait,omitempty"`
 	MaxDepth    whole               `yaml:"max_depth,omitempty"`
 	Status      whole               `yaml:"status,omitempty"`
-	Shadow      truth               `yaml:"shadow,omitempty"`
+	Shadow      bool                `yaml:"shadow,omitempty"`
 	Overrides   []fileOverride      `yaml:"overrides,omitempty"`
 	Allow       listed              `yaml:"allow,omitempty"`
 	Deny        listed              `yaml:"deny,omitempty"`
-	Cost        *text               `yaml:"cost,omitempty"`
+	Cost        *string             `yaml:"cost,omitempty"`
 	Count       word[Count]         `yaml:"count,omitempty"`
 	Priority    *filePriority       `yaml:"priority,omitempty"`
-	Replaces    texts               `yaml:"replaces,omitempty"`
+	Replaces    []string            `yaml:"replaces,omitempty"`
 }
 
 type fileSoft struct {
@@ -63,7 +60,7 @@ type fileElastic struct {
 }
 
 type fileWhile struct {
-	Rule  text    `yaml:"rule"`
+	Rule  string  `yaml:"rule"`
 	Below percent `yaml:"below"`
 }
 
@@ -76,17 +73,17 @@ type fileOverride struct {
 }
 
 type filePriority struct {
-	By     text             `yaml:"by"`
-	Shares map[text]percent `yaml:"shares"`
+	By     string             `yaml:"by"`
+	Shares map[string]percent `yaml:"shares"`
 }
 
 // missing says which fields are missing or empty that a rule of a file cannot be without, although
 // a Rule in Go can, or that have no zero value there.
 func (f *fileRule) missing() (all faults) {
-	if f.Key == nil && !bool(f.Unlimited) {
+	if f.Key == nil && !f.Unlimited {
 		all.add(path{"key"}, "is missing (key: [] is one counter for all)")
 	}
-	if f.Limit == (rate{}) && !bool(f.Unlimited) {
+	if f.Limit == (rate{}) && !f.Unlimited {
 		all.add(path{"limit"}, "is missing")
 	}
 	for _, list := range f.Exclude {
@@ -108,13 +105,13 @@ func (f *fileRule) missing() (all faults) {
 // rule is the rule that the file has.
 func (f *fileRule) rule() Rule {
 	r := Rule{
-		Name: string(f.Name), Match: conditionsOf(f.Match), Exact: bool(f.Exact),
+		Name: f.Name, Match: conditionsOf(f.Match), Exact: f.Exact,
 		OnMissing: f.OnMissing.Is, Limit: f.Limit.Hits,
 		Window:    window.Shape{Length: f.Limit.Per, Buckets: f.Buckets.int()},
-		Algorithm: f.Algorithm.Is, Burst: int64(f.Burst), Unlimited: bool(f.Unlimited),
+		Algorithm: f.Algorithm.Is, Burst: int64(f.Burst), Unlimited: f.Unlimited,
 		Enforcement: f.Enforcement.Is, OnOutage: f.OnOutage.Is, Throttle: f.throttle(),
 		OnLimit: OnLimit{f.OnLimit.Is == queue, f.MaxWait.Duration, f.MaxDepth.int()},
-		Status:  f.Status.int(), Shadow: bool(f.Shadow),
+		Status:  f.Status.int(), Shadow: f.Shadow,
 		Allow: listsOf(f.Allow), Deny: listsOf(f.Deny), Count: f.Count.Is, Replaces: f.Replaces,
 	}
 	for _, list := range f.Exclude {
@@ -137,9 +134,9 @@ func (f *fileRule) rule() Rule {
 		})
 	}
 	if f.Priority != nil {
-		r.Priority = Priority{By: string(f.Priority.By), Shares: make(map[string]float64)}
+		r.Priority = Priority{By: f.Priority.By, Shares: make(map[string]float64)}
 		for class, share := range f.Priority.Shares {
-			r.Priority.Shares[string(class)] = float64(share)
+			r.Priority.Shares[class] = float64(share)
 		}
 	}
 	return r
@@ -152,7 +149,7 @@ func (f *fileRule) throttle() (t Throttle) {
 	}
 	if e := f.Elastic; e != nil {
 		t.Kind, t.UpTo, t.Below = Elastic, float64(e.UpTo), float64(e.While.Below)
-		t.While = string(e.While.Rule)
+		t.While = e.While.Rule
 	}
 	if f.Throttle != nil {
 		t.Kind = f.Throttle.Is
@@ -169,7 +166,7 @@ func conditionOf(name, pattern string) Condition {
 func conditionsOf(m matched) []Condition {
 	conditions := make([]Condition, len(m))
 	for i, entry := range m {
-		conditions[i] = conditionOf(entry.Name, string(entry.Value))
+		conditions[i] = conditionOf(entry.Name, entry.Value)
 	}
 	return conditions
 }
@@ -185,17 +182,17 @@ func listsOf(m listed) []List {
 // fileOf is how a file has the rule of a set.
 func fileOf(r *Rule) *fileRule {
 	f := &fileRule{
-		Name: text(r.Name), Match: matchedOf(r.Match), Exact: truth(r.Exact),
+		Name: r.Name, Match: matchedOf(r.Match), Exact: r.Exact,
 		OnMissing: word[OnMissing]{r.OnMissing}, Algorithm: word[Algorithm]{r.Algorithm},
 		Buckets:   unless(window.DefaultBuckets(r.Window.Kind, r.Window.Length), r.Window.Buckets),
-		Unlimited: truth(r.Unlimited), Enforcement: word[Enforcement]{r.Enforcement},
-		Status: unless(429, r.Status), Shadow: truth(r.Shadow),
+		Unlimited: r.Unlimited, Enforcement: word[Enforcement]{r.Enforcement},
+		Status: unless(429, r.Status), Shadow: r.Shadow,
 		Allow: listedOf(r.Allow), Deny: listedOf(r.Deny), Count: word[Count]{r.Count},
 		Replaces: r.Replaces,
 	}
 	for i, c := range r.Exclude {
 		if i == 0 || r.Exclude[i-1].Name != c.Name {
-			f.Exclude = append(f.Exclude, strictyaml.Entry[texts]{Name: c.Name})
+			f.Exclude = append(f.Exclude, strictyaml.Entry[[]string]{Name: c.Name})
 		}
 		of := &f.Exclude[len(f.Exclude)-1]
 		of.Value = append(of.Value, c.Pattern())
@@ -204,7 +201,7 @@ func fileOf(r *Rule) *fileRule {
 		f.Limit = rate{r.Limit, r.Window.Length}
 	}
 	if !r.Unlimited || len(r.Key) > 0 {
-		f.Key = new(texts(r.Key))
+		f.Key = new(slices.Clone(r.Key))
 	}
 	if r.hasBurst() {
 		f.Burst = unless(r.Limit, r.Burst)
@@ -221,12 +218,12 @@ func fileOf(r *Rule) *fileRule {
 		f.Overrides = append(f.Overrides, overrideOf(&r.Overrides[i], r))
 	}
 	if r.Cost != "" {
-		f.Cost = new(text(r.Cost))
+		f.Cost = new(r.Cost)
 	}
 	if r.Priority.By != "" {
-		f.Priority = &filePriority{text(r.Priority.By), make(map[text]percent)}
+		f.Priority = &filePriority{r.Priority.By, make(map[string]percent)}
 		for class, share := range r.Priority.Shares {
-			f.Priority.Shares[text(class)] = percent(share)
+			f.Priority.Shares[class] = percent(share)
 		}
 	}
 	return f
@@ -240,7 +237,7 @@ func (f *fileRule) setThrottle(t *Throttle) {
 	case Soft:
 		f.Soft = &fileSoft{percent(t.Exceed)}
 	case Elastic:
-		while := fileWhile{text(t.While), percent(t.Below)}
+		while := fileWhile{t.While, percent(t.Below)}
 		f.Elastic = &fileElastic{percent(t.UpTo), while}
 	}
 }
@@ -274,7 +271,7 @@ func unless[T int | int64](byDefault, n T) whole {
 func matchedOf(conditions []Condition) matched {
 	m := make(matched, len(conditions))
 	for i, c := range conditions {
-		m[i] = strictyaml.Entry[text]{Name: c.Name, Value: text(c.Pattern())}
+		m[i] = strictyaml.Entry[string]{Name: c.Name, Value: c.Pattern()}
 	}
 	return m
 }
@@ -282,7 +279,7 @@ func matchedOf(conditions []Condition) matched {
 func listedOf(lists []List) listed {
 	m := make(listed, len(lists))
 	for i, list := range lists {
-		m[i] = strictyaml.Entry[texts]{Name: list.Attribute, Value: slices.Clone(list.Values)}
+		m[i] = strictyaml.Entry[[]string]{Name: list.Attribute, Value: slices.Clone(list.Values)}
 		for _, p := range list.Prefixes {
 			m[i].Value = append(m[i].Value, p.String())
 		}

@@ -2,6 +2,8 @@ package rules
 
 import (
 	"fmt"
+	"strings"
+	"unicode"
 
 	"go.yaml.in/yaml/v4"
 )
@@ -36,6 +38,7 @@ func nodeOf(r *Rule) (*yaml.Node, error) {
 	if err := node.Encode(fileOf(r)); err != nil {
 		return nil, err
 	}
+	quoteUnprintable(node)
 	for i := 0; i < len(node.Content); i += 2 {
 		lines := node.Content[i+1 : i+2]
 		if node.Content[i].Value == "overrides" {
@@ -46,4 +49,16 @@ func nodeOf(r *Rule) (*yaml.Node, error) {
 		}
 	}
 	return node, nil
+}
+
+// quoteUnprintable puts strings in quotes that are not plainly printable. The library puts a string
+// in quotes if it must, but not wherever a line of the text would change.
+func quoteUnprintable(n *yaml.Node) {
+	unprintable := func(c rune) bool { return !unicode.IsPrint(c) }
+	if n.Kind == yaml.ScalarNode && strings.ContainsFunc(n.Value, unprintable) {
+		n.Style = yaml.DoubleQuotedStyle
+	}
+	for _, part := range n.Content {
+		quoteUnprintable(part)
+	}
 }

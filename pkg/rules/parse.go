@@ -1,21 +1,18 @@
 package rules
 
 import (
-	"errors"
 	"fmt"
-	"io"
-	"os"
 	"strings"
 
 	"github.com/offpath-io/offpath/pkg/rules/internal/strictyaml"
 )
 
-// MaxSize is the most bytes of YAML that Parse and Load accept.
+// MaxSize is the most bytes of YAML that Parse accepts.
 const MaxSize = strictyaml.MaxSize
 
 // Error says why rules were refused, and where.
 type Error struct {
-	// File is the path given to Load, else empty.
+	// File is the path of the file, if whoever read it has set it.
 	File string
 	// Line and Column count from 1, in lines and characters. They are 0 where there is
 	// no text, or no one place in it, to point at.
@@ -50,24 +47,6 @@ func (e *Error) write(b *strings.Builder, file string) {
 		fmt.Fprintf(b, "line %d, column %d: ", e.Line, e.Column)
 	}
 	b.WriteString(e.Reason)
-}
-
-// Load parses the file at path. Besides *Error, it returns what reading the file did.
-func Load(path string) (*Set, error) {
-	file, err := os.Open(path)
-	if err != nil {
-		return nil, fmt.Errorf("load rules: %w", err)
-	}
-	defer file.Close()
-	data, err := io.ReadAll(io.LimitReader(file, MaxSize+1)) // Parse refuses the one byte more
-	if err != nil {
-		return nil, fmt.Errorf("load rules: %w", err)
-	}
-	set, err := Parse(data)
-	if refusal, ok := errors.AsType[*Error](err); ok {
-		refusal.File = path
-	}
-	return set, err
 }
 
 // Parse reads a set from YAML; deploy/rules.yaml shows all fields. Every error is an *Error, which

@@ -3,8 +3,8 @@
 //
 // A rule applies to the requests that it matches. Its key tells callers apart, its limit is how many
 // hits each of them has per window, and it says what to do when the request or offpath itself lacks
-// what is needed. A set that exists is valid: NewSet, Parse and Load refuse everything else, and tell
-// every mistake with its place.
+// what is needed. A set that exists is valid: NewSet and Parse refuse everything else, and
+// tell every mistake with its place.
 package rules
 
 import (

@@ -19,11 +19,10 @@ type file struct {
 }
 
 // format is that of envoyproxy/ratelimit: files may have aliases, and nothing where it means
-// nothing. The ignored fields are about metrics alone, or have no effect here.
+// nothing.
 var format = strictyaml.Format{
 	List:     "descriptors",
 	Nullable: []string{"domain", "descriptors", "key", "value", "rate_limit", "name"},
-	Ignored:  []string{"detailed_metric", "value_to_metric", "metadata"},
 	Loose:    true,
 }
 
@@ -36,9 +35,10 @@ type descriptor struct {
 	ShadowMode     truth         `yaml:"shadow_mode"`
 	ShareThreshold truth         `yaml:"share_threshold"` // values of a wildcard share one counter
 	QuotaMode      truth         `yaml:"quota_mode"`
-	DetailedMetric ignored       `yaml:"detailed_metric"`
-	ValueToMetric  ignored       `yaml:"value_to_metric"`
-	Metadata       ignored       `yaml:"metadata"`
+	// These are about metrics alone, or have no effect here.
+	DetailedMetric struct{} `yaml:"detailed_metric"`
+	ValueToMetric  struct{} `yaml:"value_to_metric"`
+	Metadata       struct{} `yaml:"metadata"`
 
 	path []any // in the document
 }
@@ -58,7 +58,12 @@ type limits struct {
 }
 
 // scalar is any single value as it is written, as envoyproxy/ratelimit reads it: 404 is "404".
-type scalar = strictyaml.Scalar
+type scalar string
+
+func (s *scalar) UnmarshalText(text []byte) error {
+	*s = scalar(text)
+	return nil
+}
 
 // truth is a truth value in the words of YAML 1.1, which envoyproxy/ratelimit reads.
 type truth bool
@@ -100,11 +105,6 @@ func (u *unit) UnmarshalText(text []byte) error {
 	*u = unit(length)
 	return nil
 }
-
-// ignored is a value that is not read.
-type ignored struct{}
-
-func (*ignored) UnmarshalYAML(*yaml.Node) error { return nil }
 
 // mistake is something wrong with a file, and the path to it.
 type mistake struct {
