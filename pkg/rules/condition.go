@@ -25,12 +25,8 @@ const (
 	Prefix            // the attribute is there and begins with Value, which is not empty
 )
 
-var opWords = []string{Equal: "equal", Present: "present", Prefix: "prefix"}
-
-func (Op) words() []string { return opWords }
-
 // String is "equal", "present" or "prefix", or "invalid".
-func (o Op) String() string { return wordOf(o) }
+func (o Op) String() string { return wordOf(o, "equal", "present", "prefix") }
 
 // Matches reports whether the attributes meet the condition. It does not allocate.
 //

@@ -110,11 +110,14 @@ type Terms struct {
 // overrides without a limit. It is for rules of a Set. A limit that a factor makes is rounded to
 // the nearest whole number.
 func (r *Rule) Terms(override int) Terms {
-	own := Terms{r.Limit, r.Window, r.Burst}
 	if override < 0 || !r.Overrides[override].hasCounter() {
-		return own
+		return Terms{r.Limit, r.Window, r.Burst}
 	}
-	o := &r.Overrides[override]
+	return r.termsOf(&r.Overrides[override])
+}
+
+// termsOf are those of an override with a limit.
+func (r *Rule) termsOf(o *Override) Terms {
 	if o.Factor != 0 {
 		return Terms{times(r.Limit, o.Factor), r.Window, times(r.Burst, o.Factor)}
 	}

@@ -1,7 +1,13 @@
 package rules
 
 import (
+	"fmt"
+	"maps"
 	"slices"
+	"strings"
+	"unicode"
+
+	"go.yaml.in/yaml/v4"
 
 	"github.com/offpath-io/offpath/pkg/rules/internal/strictyaml"
 	"github.com/offpath-io/offpath/pkg/window"
@@ -73,8 +79,8 @@ type fileOverride struct {
 }
 
 type filePriority struct {
-	By     string             `yaml:"by"`
-	Shares map[string]percent `yaml:"shares"`
+	By     string                      `yaml:"by"`
+	Shares strictyaml.Mapping[percent] `yaml:"shares"`
 }
 
 // missing says which fields are missing or empty that a rule of a file cannot be without, although
@@ -135,8 +141,8 @@ func (f *fileRule) rule() Rule {
 	}
 	if f.Priority != nil {
 		r.Priority = Priority{By: f.Priority.By, Shares: make(map[string]float64)}
-		for class, share := range f.Priority.Shares {
-			r.Priority.Shares[class] = float64(share)
+		for _, share := range f.Priority.Shares {
+			r.Priority.Shares[share.Name] = float64(share.Value)
 		}
 	}
 	return r
@@ -221,9 +227,10 @@ func fileOf(r *Rule) *fileRule {
 		f.Cost = new(r.Cost)
 	}
 	if r.Priority.By != "" {
-		f.Priority = &filePriority{r.Priority.By, make(map[string]percent)}
-		for class, share := range r.Priority.Shares {
-			f.Priority.Shares[class] = percent(share)
+		f.Priority = &filePriority{By: r.Priority.By}
+		for _, class := range slices.Sorted(maps.Keys(r.Priority.Shares)) {
+			share := percent(r.Priority.Shares[class])
+			f.Priority.Shares = append(f.Priority.Shares, strictyaml.Entry[percent]{Name: class, Value: share})
 		}
 	}
 	return f
@@ -285,4 +292,59 @@ func listedOf(lists []List) listed {
 		}
 	}
 	return m
+}
+
+// Marshal writes the set as YAML, which Parse reads back to an equal set. It leaves out defaults,
+// so equal sets are written the same. The error is an *Error, for a set that is longer than
+// MaxSize.
+func (s *Set) Marshal() ([]byte, error) {
+	list := make([]*yaml.Node, len(s.rules))
+	for i, r := range s.rules {
+		node, err := nodeOf(r)
+		if err != nil {
+			return nil, &Error{Reason: err.Error()}
+		}
+		list[i] = node
+	}
+	text, err := yaml.Dump(map[string]any{"rules": list},
+		yaml.WithV3Defaults(), yaml.WithIndent(2), yaml.WithLineWidth(-1))
+	if err != nil {
+		return nil, &Error{Reason: err.Error()}
+	}
+	if len(text) > MaxSize {
+		reason := fmt.Sprintf("has %d bytes as YAML: want at most %d", len(text), MaxSize)
+		return nil, &Error{Reason: reason}
+	}
+	return text, nil
+}
+
+// nodeOf writes the rule of a set: each field on a line of its own, and each override.
+func nodeOf(r *Rule) (*yaml.Node, error) {
+	node := &yaml.Node{}
+	if err := node.Encode(fileOf(r)); err != nil {
+		return nil, err
+	}
+	quoteUnprintable(node)
+	for i := 0; i < len(node.Content); i += 2 {
+		lines := node.Content[i+1 : i+2]
+		if node.Content[i].Value == "overrides" {
+			lines = lines[0].Content
+		}
+		for _, line := range lines {
+			line.Style |= yaml.FlowStyle
+		}
+	}
+	return node, nil
+}
+
+// quoteUnprintable puts strings in quotes that are not plainly printable. The library puts a string
+// in quotes if it must, but not wherever a line of the text would change.
+func quoteUnprintable(n *yaml.Node) {
+	unprintable := func(c rune) bool { return !unicode.IsPrint(c) }
+	if n.Kind == yaml.ScalarNode && strings.ContainsFunc(n.Value, unprintable) {
+		n.Style = yaml.DoubleQuotedStyle
+	}
+	for _, part := range n.Content {
+		quoteUnprintable(part)
+	}
 }

@@ -71,7 +71,7 @@ func TestNewSetRefusesWhatYAMLCannotSay(t *testing.T) {
 		{func(r *Rule) { r.Limit = window.MaxCount }, ""},
 		{func(r *Rule) { r.Name = "" }, "name: is missing or empty"},
 		{func(r *Rule) { r.Name = "\xff" }, "name: is not UTF-8"},
-		{func(r *Rule) { r.Match = []Condition{pair("a"), pair("a")} }, `match: attribute "a" occurs twice`},
+		{func(r *Rule) { r.Match = []Condition{pair("a"), pair("a")} }, `match: attribute "a": occurs twice`},
 		{func(r *Rule) { r.Key = nil }, ""},
 		{func(r *Rule) { r.OnMissing = 3 }, "on_missing: 3 is not one of"},
 		{func(r *Rule) { r.OnOutage = 4 }, "on_outage: 4 is not one of"},

@@ -85,7 +85,7 @@ func (d *Document) refused(n *yaml.Node) bool {
 	_, entry := d.step(1).(int)
 	switch {
 	case !d.format.Loose && (n.Kind == yaml.AliasNode || n.Anchor != ""):
-		d.refuse(n, "anchors and aliases are not supported: write it out")
+		d.refuse(n, unaliased)
 	case entry && d.step(2) == d.format.List && n.Kind != yaml.MappingNode:
 		one := strings.TrimSuffix(d.format.List, "s")
 		d.refuse(n, "%s: want a mapping, got %s", one, describe(n))
@@ -93,9 +93,8 @@ func (d *Document) refused(n *yaml.Node) bool {
 		d.refuse(n, "has no value: give it one, or leave it out")
 	case n.Tag == mergeTag:
 		d.refuse(n, "<< is a merge key here: write it in quotes")
-	case tagNames[n.Tag] == "" && !(d.format.Loose && n.Kind == yaml.ScalarNode):
-		d.refuse(n, "the tag %.40q is not supported", n.Tag)
-	case n.Kind == yaml.MappingNode && n.Tag != "!!map",
+	case n.Kind == yaml.ScalarNode && tagNames[n.Tag] == "" && !d.format.Loose,
+		n.Kind == yaml.MappingNode && n.Tag != "!!map",
 		n.Kind == yaml.SequenceNode && n.Tag != "!!seq":
 		d.refuse(n, "the tag %.40q is not supported here", n.Tag)
 	default:
@@ -103,6 +102,8 @@ func (d *Document) refused(n *yaml.Node) bool {
 	}
 	return true
 }
+
+const unaliased = "anchors and aliases are not supported: write it out"
 
 // step is a step of d.path, counted from its end, or nil.
 func (d *Document) step(back int) any {
@@ -115,69 +116,52 @@ func (d *Document) step(back int) any {
 // readValue reads what is not null.
 func (d *Document) readValue(n *yaml.Node, into reflect.Value) {
 	switch value := into.Addr().Interface().(type) {
-	case yaml.Unmarshaler:
-		d.readBy(n, into, func() error { return value.UnmarshalYAML(n) })
-		return
-	case encoding.TextUnmarshaler:
-		d.readBy(n, into, func() error { return value.UnmarshalText([]byte(n.Value)) })
+	case yaml.Unmarshaler, encoding.TextUnmarshaler, *bool, *string:
+		d.readScalar(n, value)
 		return
 	case mapping:
 		d.readMapping(n, func(name, field *yaml.Node) {
-			d.readField(name.Value, field, reflect.ValueOf(value.add(name.Value)).Elem())
+			d.readPart(name.Value, field, reflect.ValueOf(value.add(name.Value)).Elem())
 		})
 		return
 	}
-	switch kind := into.Kind(); kind {
+	switch into.Kind() {
 	case reflect.Pointer:
 		into.Set(reflect.New(into.Type().Elem()))
 		d.readValue(n, into.Elem())
-	case reflect.Struct:
-		d.readStruct(n, into)
-	case reflect.Map:
-		into.Set(reflect.MakeMap(into.Type()))
-		d.readMapping(n, func(name, field *yaml.Node) {
-			value := reflect.New(into.Type().Elem()).Elem()
-			d.readField(name.Value, field, value)
-			into.SetMapIndex(reflect.ValueOf(name.Value), value)
-		})
 	case reflect.Slice:
 		d.readList(n, into)
-	case reflect.Bool:
-		d.readBy(n, into, func() error { return readBool(n, into) })
-	case reflect.String:
-		d.readBy(n, into, func() error { return readString(n, into) })
 	default:
-		panic(fmt.Sprintf("strictyaml: a field of type %v", into.Type()))
+		d.readStruct(n, into)
 	}
 }
 
-// readBy reads a single value.
-func (d *Document) readBy(n *yaml.Node, into reflect.Value, read func() error) {
+func (d *Document) readScalar(n *yaml.Node, into any) {
 	if n.Kind != yaml.ScalarNode {
 		d.refuse(n, "want a single value, got %s", describe(n))
-	} else if err := read(); err != nil {
-		into.SetZero()
+		return
+	}
+	var err error
+	switch into := into.(type) {
+	case yaml.Unmarshaler:
+		err = into.UnmarshalYAML(n)
+	case encoding.TextUnmarshaler:
+		err = into.UnmarshalText([]byte(n.Value))
+	case *bool: // in the words of YAML 1.2
+		*into = n.Value == "true"
+		if n.Tag != "!!bool" || !*into && n.Value != "false" {
+			err = fmt.Errorf("%.40q: want true or false", n.Value)
+		}
+	case *string:
+		// No numbers and the like: YAML may have understood something else than was meant, such as
+		// 1e3 or 2026-03-05.
+		if *into = n.Value; n.Tag != strTag {
+			err = fmt.Errorf("want a string, got %s%s", describe(n), quotes(n))
+		}
+	}
+	if err != nil {
 		d.refuse(n, "%v", err)
 	}
-}
-
-// readBool takes the words of YAML 1.2.
-func readBool(n *yaml.Node, into reflect.Value) error {
-	if n.Tag != "!!bool" || n.Value != "true" && n.Value != "false" {
-		return fmt.Errorf("%.40q: want true or false", n.Value)
-	}
-	into.SetBool(n.Value == "true")
-	return nil
-}
-
-// readString takes no numbers and the like for strings: YAML may have understood something else
-// than was meant, such as 1e3 or 2026-03-05.
-func readString(n *yaml.Node, into reflect.Value) error {
-	if n.Tag != strTag {
-		return fmt.Errorf("want a string, got %s%s", describe(n), quotes(n))
-	}
-	into.SetString(n.Value)
-	return nil
 }
 
 func (d *Document) readList(n *yaml.Node, into reflect.Value) {
@@ -187,46 +171,36 @@ func (d *Document) readList(n *yaml.Node, into reflect.Value) {
 	}
 	into.Set(reflect.MakeSlice(into.Type(), len(n.Content), len(n.Content)))
 	for i, entry := range n.Content {
-		d.readField(i, entry, into.Index(i))
+		d.readPart(i, entry, into.Index(i))
 	}
 }
 
-// readField reads what a further step leads to.
-func (d *Document) readField(step any, n *yaml.Node, into reflect.Value) {
+// readPart reads what a further step leads to.
+func (d *Document) readPart(step any, n *yaml.Node, into reflect.Value) {
 	d.path = append(d.path, step)
 	d.read(n, into)
 	d.path = d.path[:len(d.path)-1]
 }
 
 func (d *Document) readStruct(n *yaml.Node, into reflect.Value) {
-	names, ok := d.fields[into.Type()]
-	if !ok {
-		names = fieldsOf(into.Type())
-		d.fields[into.Type()] = names
+	var known []string
+	fields := make(map[string]reflect.Value)
+	for field, value := range into.Fields() {
+		if name, _, _ := strings.Cut(field.Tag.Get("yaml"), ","); name != "" {
+			known = append(known, name)
+			fields[name] = value
+		}
 	}
 	d.readMapping(n, func(name, field *yaml.Node) {
-		if i := slices.Index(names, name.Value); i >= 0 {
-			d.readField(name.Value, field, into.Field(i))
-			return
-		}
-		meant := closest(name.Value, names)
-		if meant == "" {
-			known := slices.DeleteFunc(slices.Clone(names), func(n string) bool { return n == "" })
+		if value, ok := fields[name.Value]; ok {
+			d.readPart(name.Value, field, value)
+		} else if meant := closest(name.Value, known); meant != "" {
+			d.refuseName(name, meant, "unknown field %.40q: did you mean %q?", name.Value, meant)
+		} else {
 			d.refuseName(name, name.Value, "unknown field %.40q (want %s)", name.Value,
 				strings.Join(known, ", "))
-			return
 		}
-		d.refuseName(name, meant, "unknown field %.40q: did you mean %q?", name.Value, meant)
 	})
-}
-
-// fieldsOf are the names of a struct's fields in YAML, "" for those that it does not have there.
-func fieldsOf(t reflect.Type) (names []string) {
-	for field := range t.Fields() {
-		name, _, _ := strings.Cut(field.Tag.Get("yaml"), ",")
-		names = append(names, name)
-	}
-	return names
 }
 
 // readMapping calls read for each name of a mapping and its value: those that are merged into it
@@ -250,7 +224,7 @@ func (d *Document) readMapping(n *yaml.Node, read func(name, field *yaml.Node)) 
 		case name.Tag == mergeTag:
 			d.refuseName(at, at.Value, "merge keys are not supported: write it out")
 		case name.Kind == yaml.AliasNode, name.Anchor != "" && !d.format.Loose:
-			d.refuseName(at, name.Value, "anchors and aliases are not supported: write it out")
+			d.refuseName(at, name.Value, unaliased)
 		case name.Tag != strTag:
 			d.refuseName(at, name.Value, "want the name of a field, got %s%s", describe(name),
 				quotes(name))
@@ -303,37 +277,27 @@ func (d *Document) merge(from *yaml.Node, lines map[string]int, read func(name, 
 	})
 }
 
-// closest is the one of the names that the text is at most two typing errors away from, or "".
-func closest(text string, names []string) (name string) {
-	if len(text) > 40 {
-		return ""
-	}
-	best := min(2, len(text)/2) + 1
-	for _, n := range names {
-		if errs := distance(text, n); errs < best {
-			name, best = n, errs
+// closest is the one of the names that the text is fewest typing errors away from, at most two, or
+// "".
+func closest(text string, names []string) string {
+	for errs := 1; errs <= min(2, len(text)/2); errs++ {
+		for _, name := range names {
+			if isNear(text, name, errs) {
+				return name
+			}
 		}
 	}
-	return name
+	return ""
 }
 
-// distance counts the characters that must be inserted, deleted or replaced to make b of a.
-func distance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
+// isNear reports whether inserting, deleting or replacing so many characters makes b of a.
+func isNear(a, b string, errs int) bool {
+	for a != "" && b != "" && a[0] == b[0] {
+		a, b = a[1:], b[1:]
 	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			replaced := diagonal
-			if a[i] != b[j] {
-				replaced++
-			}
-			diagonal = row[j+1]
-			row[j+1] = min(replaced, row[j]+1, diagonal+1)
-		}
+	if a == b || errs == 0 {
+		return a == b
 	}
-	return row[len(b)]
+	return a != "" && isNear(a[1:], b, errs-1) || b != "" && isNear(a, b[1:], errs-1) ||
+		a != "" && b != "" && isNear(a[1:], b[1:], errs-1)
 }
