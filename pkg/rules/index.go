@@ -36,7 +36,8 @@ type branch struct {
 	name     string
 	host     bool // name is that of a host, see Condition.Matches
 	equal    map[string]*index
-	prefixes prefixes
+	prefixes map[string]*index
+	lengths  []int // of the prefixes, each once, ascending
 	present  *index
 }
 
@@ -68,7 +69,10 @@ func newIndex(entries []entry) *index {
 	for c, group := range groups {
 		n.branch(c.Name).add(c, newIndex(group))
 	}
-	n.finish()
+	slices.SortFunc(n.all, func(a, b *branch) int { return strings.Compare(a.name, b.name) })
+	if len(n.all) > 2*fewest {
+		n.all = nil
+	}
 	return n
 }
 
@@ -88,7 +92,10 @@ var telling = [...]int{Equal: 0, Prefix: 1, Present: 2}
 func (n *index) branch(name string) *branch {
 	b := n.by[name]
 	if b == nil {
-		b = &branch{name: name, host: identity.IsHost(name), equal: make(map[string]*index)}
+		b = &branch{
+			name: name, host: identity.IsHost(name),
+			equal: make(map[string]*index), prefixes: make(map[string]*index),
+		}
 		n.by[name] = b
 		n.all = append(n.all, b)
 	}
@@ -100,20 +107,12 @@ func (b *branch) add(c Condition, under *index) {
 	case Equal:
 		b.equal[c.Value] = under
 	case Prefix:
-		b.prefixes.add(c.Value, under)
+		b.prefixes[c.Value] = under
+		if i, ok := slices.BinarySearch(b.lengths, len(c.Value)); !ok {
+			b.lengths = slices.Insert(b.lengths, i, len(c.Value))
+		}
 	default:
 		b.present = under
-	}
-}
-
-// finish leaves the branches as they are searched, and the same whatever order they came in.
-func (n *index) finish() {
-	for _, b := range n.all {
-		b.prefixes.nest()
-	}
-	slices.SortFunc(n.all, func(a, b *branch) int { return strings.Compare(a.name, b.name) })
-	if len(n.all) > 2*fewest {
-		n.all = nil
 	}
 }
 
@@ -158,34 +157,32 @@ func (s *search) along(b *branch, value string) {
 	if under := b.equal[value]; under != nil {
 		s.through(under)
 	}
-	if b.prefixes.list != nil {
-		for at := b.prefixes.longest(value); at >= 0; at = b.prefixes.list[at].in {
-			s.through(b.prefixes.list[at].index)
-		}
-	}
+	s.alongPrefixes(b, value, "")
 	if b.present != nil {
 		s.through(b.present)
 	}
 	if b.name == addressAttribute { // see Condition.Matches
 		var room clientRoom
 		if client, ok := identity.AppendClient(room[:0], value); ok {
-			s.alongClient(b, string(client), value)
+			// Conditions that the address meets as a key has it, and not as it is.
+			if under := b.equal[string(client)]; under != nil { // the two are never the same
+				s.through(under)
+			}
+			s.alongPrefixes(b, string(client), value)
 		}
 	}
 }
 
-// alongClient goes through what stands under conditions that an address meets as a key has it, and
-// not as it is.
-func (s *search) alongClient(b *branch, client, address string) {
-	if under := b.equal[client]; under != nil { // the two are never the same
-		s.through(under)
-	}
-	if b.prefixes.list == nil {
-		return
-	}
-	for at := b.prefixes.longest(client); at >= 0; at = b.prefixes.list[at].in {
-		if p := &b.prefixes.list[at]; !strings.HasPrefix(address, p.text) {
-			s.through(p.index)
+// alongPrefixes goes through what stands under prefixes of the value, unless the address begins with
+// them, too. It tries each length that prefixes have: that touches less memory than searching them.
+func (s *search) alongPrefixes(b *branch, value, address string) {
+	for _, length := range b.lengths {
+		if length > len(value) {
+			return
+		}
+		under := b.prefixes[value[:length]]
+		if under != nil && (address == "" || !strings.HasPrefix(address, value[:length])) {
+			s.through(under)
 		}
 	}
 }

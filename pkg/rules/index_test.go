@@ -306,37 +306,6 @@ func BenchmarkFind(b *testing.B) {
 	}
 }
 
-// Prefixes are found the same way by their lengths and by their order, and these are the longest.
-func TestLongestPrefix(t *testing.T) {
-	text := rapid.StringOfN(rapid.RuneFrom([]rune("ab")), 1, 12, -1)
-	rapid.Check(t, func(t *rapid.T) {
-		texts := rapid.SliceOfNDistinct(text, rapid.SampledFrom([]int{1, 30}).Draw(t, "least"), 40, rapid.ID).Draw(t, "prefixes")
-		var p prefixes
-		for _, one := range texts {
-			p.add(one, nil)
-		}
-		p.nest()
-		value := text.Draw(t, "value")
-		var want []string
-		for _, one := range texts {
-			if strings.HasPrefix(value, one) {
-				want = append(want, one)
-			}
-		}
-		slices.SortFunc(want, func(a, b string) int { return len(b) - len(a) })
-		if p.longest(value) != p.search(value) {
-			t.Fatalf("by length %d, by order %d", p.longest(value), p.search(value))
-		}
-		var got []string
-		for at := p.longest(value); at >= 0; at = p.list[at].in {
-			got = append(got, p.list[at].text)
-		}
-		if !slices.Equal(got, want) {
-			t.Fatalf("got %q, want %q", got, want)
-		}
-	})
-}
-
 // With rules on many attributes the request's are looked up, of which the first of a name counts,
 // and finds once.
 func TestFindTakesTheFirstOfTwo(t *testing.T) {
@@ -361,10 +330,7 @@ func TestHostsInAnyForm(t *testing.T) {
 		text += fmt.Sprintf("- {name: rule%d, match: {'header:host': '%s'}, key: [], limit: 1/day, ", i, host) +
 			fmt.Sprintf("overrides: [{match: {'header:HOST': '%s'}, limit: 2/day}], allow: {'header:Host': ['%s']}}\n", host, host)
 	}
-	set, err := Parse([]byte(text))
-	if err != nil {
-		t.Fatal(err)
-	}
+	set := parse(t, text)
 	for host, want := range map[string]string{
 		"a.EXAMPLE": "rule0", "a.example.:443": "rule0", "B.example": "rule1", "API.x:1": "rule5", "apis.example": "", "a.example.com": "",
 	} {
@@ -379,5 +345,9 @@ func TestHostsInAnyForm(t *testing.T) {
 		if got != want {
 			t.Errorf("%s: %q, want %q", host, got, want)
 		}
+	}
+	set = parse(t, one("exclude: {'header:host': [A.Example:80]}"))
+	if got := names(set.Find(nil, attrs("header:host", "a.EXAMPLE"))); got != "" {
+		t.Errorf("excluded: %q", got)
 	}
 }

@@ -71,3 +71,16 @@ func TestWrongLimits(t *testing.T) {
 		}
 	}
 }
+
+func TestFactors(t *testing.T) {
+	for text, want := range map[string]float64{"10x": 10, "0.5x": 0.5, strings.Repeat("0", 39) + "7x": 7} {
+		if got, err := parseFactor(text); got != want || err != nil {
+			t.Errorf("%s: %v, %v", text, got, err)
+		}
+	}
+	for _, text := range []string{"10", "x", ".5x", "5.x", "-1x", "1e3x", strings.Repeat("0", 40) + "7x"} {
+		if got, err := parseFactor(text); err == nil {
+			t.Errorf("%s: %v", text, got)
+		}
+	}
+}

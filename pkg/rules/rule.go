@@ -131,25 +131,12 @@ func (r *Rule) indexExcluded() *index {
 // knows reports whether all attributes are among those of Match and Key.
 func (r *Rule) knows(attrs identity.Attributes) bool {
 	for i := range attrs {
-		if !r.names(attrs[i].Name) {
+		named := func(c Condition) bool { return c.Name == attrs[i].Name }
+		if !slices.ContainsFunc(r.Match, named) && !slices.Contains(r.Key, attrs[i].Name) {
 			return false
 		}
 	}
 	return true
-}
-
-func (r *Rule) names(attribute string) bool {
-	for i := range r.Match {
-		if r.Match[i].Name == attribute {
-			return true
-		}
-	}
-	for _, name := range r.Key {
-		if name == attribute {
-			return true
-		}
-	}
-	return false
 }
 
 // AppendKey appends to dst the key that the rule makes of the request; see identity.AppendKey. ok is false if an attribute is missing and OnMissing is not

@@ -183,22 +183,22 @@ func (d *Document) readPart(step any, n *yaml.Node, into reflect.Value) {
 }
 
 func (d *Document) readStruct(n *yaml.Node, into reflect.Value) {
-	var known []string
-	fields := make(map[string]reflect.Value)
-	for field, value := range into.Fields() {
-		if name, _, _ := strings.Cut(field.Tag.Get("yaml"), ","); name != "" {
+	known := d.fields[into.Type()]
+	if known == nil {
+		for field := range into.Type().Fields() {
+			name, _, _ := strings.Cut(field.Tag.Get("yaml"), ",")
 			known = append(known, name)
-			fields[name] = value
 		}
+		d.fields[into.Type()] = known
 	}
 	d.readMapping(n, func(name, field *yaml.Node) {
-		if value, ok := fields[name.Value]; ok {
-			d.readPart(name.Value, field, value)
+		if i := slices.Index(known, name.Value); i >= 0 {
+			d.readPart(name.Value, field, into.Field(i))
 		} else if meant := closest(name.Value, known); meant != "" {
 			d.refuseName(name, meant, "unknown field %.40q: did you mean %q?", name.Value, meant)
 		} else {
-			d.refuseName(name, name.Value, "unknown field %.40q (want %s)", name.Value,
-				strings.Join(known, ", "))
+			want := strings.TrimSuffix(strings.Join(known, ", "), ", ") // without a field of no name
+			d.refuseName(name, name.Value, "unknown field %.40q (want %s)", name.Value, want)
 		}
 	})
 }

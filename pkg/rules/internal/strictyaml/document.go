@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"reflect"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -46,10 +47,11 @@ type Document struct {
 	mistakes []Mistake
 
 	// While it is read:
-	path    []any               // to the value
-	open    map[*yaml.Node]bool // nodes with an anchor that the value is in
-	aliases int                 // that the value is in
-	aliased int                 // values that aliases have stood for
+	path    []any                     // to the value
+	fields  map[reflect.Type][]string // the names of structs' fields
+	open    map[*yaml.Node]bool       // nodes with an anchor that the value is in
+	aliases int                       // that the value is in
+	aliased int                       // values that aliases have stood for
 }
 
 // Parse parses the one document in the text, which may begin with a byte order mark. The second
@@ -73,7 +75,9 @@ func Parse(text []byte) (*Document, *Mistake) {
 	if root.Tag == nullTag {
 		return nil, mistakeAt(docs[0].Line, docs[0].Column, "is empty: want rules")
 	}
-	return &Document{root: root, open: make(map[*yaml.Node]bool)}, nil
+	return &Document{
+		root: root, fields: make(map[reflect.Type][]string), open: make(map[*yaml.Node]bool),
+	}, nil
 }
 
 // parse returns up to two documents.
