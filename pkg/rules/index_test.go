@@ -151,6 +151,9 @@ func TestFindIsLookingAtEveryRule(t *testing.T) {
 		for i, match := range list {
 			r := Rule{Name: fmt.Sprint("r", i), Match: match, Limit: 1, Window: second}
 			r.Exact = rapid.IntRange(0, 3).Draw(t, "exact") == 0
+			for range rapid.SampledFrom([]int{0, 0, 1, 8}).Draw(t, "exclude") {
+				r.Exclude = append(r.Exclude, randomMatch(t)...)
+			}
 			if i > 0 && rapid.IntRange(0, 3).Draw(t, "replaces") == 0 {
 				r.Replaces = []string{fmt.Sprint("r", rapid.IntRange(0, i-1).Draw(t, "which"))}
 				r.Shadow = rapid.IntRange(0, 3).Draw(t, "shadow") == 0
@@ -160,12 +163,16 @@ func TestFindIsLookingAtEveryRule(t *testing.T) {
 		set := newSet(t, rules...)
 		attrs := rapid.SliceOfN(rapid.Custom(randomAttribute), 0, 6).Draw(t, "attrs")
 		var want []*Rule
-		for _, r := range set.Rules() {
-			replaced := slices.ContainsFunc(set.Rules(), func(other *Rule) bool {
+		for i, r := range rules { // not of a set, so without an index
+			replaced := slices.ContainsFunc(rules, func(other Rule) bool {
 				return other.Matches(attrs) && !other.Shadow && slices.Contains(other.Replaces, r.Name)
 			})
+			own := set.Rules()[i]
+			if own.Matches(attrs) != r.Matches(attrs) {
+				t.Fatalf("%s of the set matches: %t", r.Name, own.Matches(attrs))
+			}
 			if r.Matches(attrs) && !replaced {
-				want = append(want, r)
+				want = append(want, own)
 			}
 		}
 		before := &Rule{}
