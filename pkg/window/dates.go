@@ -1,9 +1,6 @@
 package window
 
-import (
-	"math"
-	"math/bits"
-)
+import "math"
 
 // Dates are what one party knows of when its own hits of a token bucket came; all others are taken
 // as of their bucket's end.
@@ -139,10 +136,6 @@ func (d Drain) goneBy(newest, age int64) (gone int64) {
 
 // takes is how long so many hits take to drain, in ns, rounded down.
 func (d Drain) takes(hits int64) int64 {
-	hi, lo := bits.Mul64(uint64(d.parts(hits)), uint64(d.Shape.BucketSize()))
-	if hi >= uint64(d.Limit) {
-		return longest
-	}
-	quotient, _ := bits.Div64(hi, lo, uint64(d.Limit))
-	return int64(min(quotient, uint64(longest)))
+	ns, _ := d.spanOf(d.parts(hits))
+	return int64(ns)
 }

@@ -67,6 +67,13 @@ func (s Shape) share(oldest, now int64) int64 {
 	return roundUp(bits.Div64(hi, lo, uint64(size)))
 }
 
+// mulDiv is a·b/c with its remainder, for factors that are not negative, and a quotient that an
+// int64 has room for.
+func mulDiv(a, b, c int64) (quotient, remainder uint64) {
+	hi, lo := bits.Mul64(uint64(a), uint64(b))
+	return bits.Div64(hi, lo, uint64(c))
+}
+
 func roundUp(quotient, remainder uint64) int64 {
 	if remainder > 0 {
 		quotient++

@@ -138,6 +138,7 @@ func (d Drain) Settle(l Level, counts []int64, newest, bucket int64) Level {
 // hit.
 func (d Drain) drained(parts, from, to int64) int64 {
 	buckets := to - from
+	// Not changedIn, which is not inlined: this runs for every bucket.
 	if n := len(d.Past); n > 0 && d.Past[n-1].Until > eighths*(from+1) {
 		return max(parts-int64(d.gone(eighths*(from+1), eighths*(to+1))), 0)
 	}
@@ -181,15 +182,13 @@ func (d Drain) Level(l Level, counts []int64, now int64) int64 {
 // ebbed is how much drains from one time in a bucket of the present limit to a later one, if there
 // is enough.
 func (d Drain) ebbed(into, from int64) int64 {
-	hi, lo := bits.Mul64(uint64(d.Limit), uint64(max(into-from, 0)))
-	gone, _ := bits.Div64(hi, lo, uint64(d.Shape.BucketSize())) // at most Limit, as at most a bucket has passed
+	gone, _ := mulDiv(d.Limit, max(into-from, 0), int64(d.Shape.BucketSize()))
 	return int64(gone)
 }
 
 // ebbedUp is ebbed from the bucket's begin on, rounded up.
 func (d Drain) ebbedUp(into int64) int64 {
-	hi, lo := bits.Mul64(uint64(d.Limit), uint64(into))
-	return roundUp(bits.Div64(hi, lo, uint64(d.Shape.BucketSize())))
+	return roundUp(mulDiv(d.Limit, into, int64(d.Shape.BucketSize())))
 }
 
 // ebbedAll is how much has drained since the bucket of now began, in which the limit has changed,
@@ -299,13 +298,16 @@ const longest = int64(math.MaxInt64 / 4)
 
 // span is how long it takes for so many parts to drain, rounded up.
 func (d Drain) span(parts int64) int64 {
+	ns, rest := d.spanOf(parts)
+	return min(roundUp(ns, rest), longest)
+}
+
+// spanOf is that time rounded down, and what remains.
+func (d Drain) spanOf(parts int64) (ns, rest uint64) {
 	hi, lo := bits.Mul64(uint64(parts), uint64(d.Shape.BucketSize()))
 	if hi >= uint64(d.Limit) {
-		return longest
+		return uint64(longest), 0
 	}
-	quotient, remainder := bits.Div64(hi, lo, uint64(d.Limit))
-	if quotient >= uint64(longest) {
-		return longest
-	}
-	return roundUp(quotient, remainder)
+	ns, rest = bits.Div64(hi, lo, uint64(d.Limit))
+	return min(ns, uint64(longest)), rest
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 
 	"go.yaml.in/yaml/v4"
@@ -17,7 +18,8 @@ type Format struct {
 	List string
 	// Nullable are the names of the fields that may be null. Entries of lists may not.
 	Nullable []string
-	// Loose allows anchors, aliases, merge keys, and tags of single values.
+	// Loose allows anchors, aliases, merge keys, and tags of single values. Any single value is a
+	// string then, as it is written, and truth values have the words of YAML 1.1.
 	Loose bool
 }
 
@@ -147,15 +149,17 @@ func (d *Document) readScalar(n *yaml.Node, into any) {
 		err = into.UnmarshalYAML(n)
 	case encoding.TextUnmarshaler:
 		err = into.UnmarshalText([]byte(n.Value))
-	case *bool: // in the words of YAML 1.2
-		*into = n.Value == "true"
-		if n.Tag != "!!bool" || !*into && n.Value != "false" {
+	case *bool:
+		var known bool
+		*into, known = truths[strings.ToLower(n.Value)]
+		plain := n.Tag == "!!bool" && n.Value == strconv.FormatBool(*into)
+		if !known || !plain && !d.format.Loose {
 			err = fmt.Errorf("%.40q: want true or false", n.Value)
 		}
 	case *string:
 		// No numbers and the like: YAML may have understood something else than was meant, such as
 		// 1e3 or 2026-03-05.
-		if *into = n.Value; n.Tag != strTag {
+		if *into = n.Value; n.Tag != strTag && !d.format.Loose {
 			err = fmt.Errorf("want a string, got %s%s", describe(n), quotes(n))
 		}
 	}

@@ -21,6 +21,11 @@ var tagNames = map[string]string{
 	"!!timestamp": "a date", mergeTag: "a merge key",
 }
 
+// truths are the words of YAML 1.1, of which YAML 1.2 has true and false.
+var truths = map[string]bool{
+	"true": true, "yes": true, "on": true, "false": false, "no": false, "off": false,
+}
+
 func describe(n *yaml.Node) string {
 	if name, ok := tagNames[n.Tag]; ok {
 		return name
