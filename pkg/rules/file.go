@@ -3,6 +3,7 @@ package rules
 import (
 	"fmt"
 	"maps"
+	"net/netip"
 	"slices"
 	"strings"
 	"unicode"
@@ -111,18 +112,18 @@ func (f *fileRule) missing() (all faults) {
 // rule is the rule that the file has.
 func (f *fileRule) rule() Rule {
 	r := Rule{
-		Name: f.Name, Match: conditionsOf(f.Match), Exact: f.Exact,
+		Name: f.Name, Match: each(f.Match, conditionOf), Exact: f.Exact,
 		OnMissing: f.OnMissing.Is, Limit: f.Limit.Hits,
 		Window:    window.Shape{Length: f.Limit.Per, Buckets: f.Buckets.int()},
 		Algorithm: f.Algorithm.Is, Burst: int64(f.Burst), Unlimited: f.Unlimited,
 		Enforcement: f.Enforcement.Is, OnOutage: f.OnOutage.Is, Throttle: f.throttle(),
 		OnLimit: OnLimit{f.OnLimit.Is == queue, f.MaxWait.Duration, f.MaxDepth.int()},
 		Status:  f.Status.int(), Shadow: f.Shadow,
-		Allow: listsOf(f.Allow), Deny: listsOf(f.Deny), Count: f.Count.Is, Replaces: f.Replaces,
+		Allow: each(f.Allow, listOf), Deny: each(f.Deny, listOf), Count: f.Count.Is, Replaces: f.Replaces,
 	}
 	for _, list := range f.Exclude {
 		for _, value := range list.Value {
-			r.Exclude = append(r.Exclude, conditionOf(list.Name, value))
+			r.Exclude = append(r.Exclude, conditionOf(strictyaml.Entry[string]{Name: list.Name, Value: value}))
 		}
 	}
 	if f.Key != nil {
@@ -133,7 +134,7 @@ func (f *fileRule) rule() Rule {
 	}
 	for _, o := range f.Overrides {
 		r.Overrides = append(r.Overrides, Override{
-			Match: conditionsOf(o.Match), Limit: o.Limit.Hits,
+			Match: each(o.Match, conditionOf), Limit: o.Limit.Hits,
 			Window: window.Shape{Length: o.Limit.Per, Buckets: o.Buckets.int()},
 			Burst:  int64(o.Burst), Factor: o.Limit.Factor, Action: o.Limit.Action,
 			Until: o.Until.Time,
@@ -163,37 +164,41 @@ func (f *fileRule) throttle() (t Throttle) {
 	return t
 }
 
-func conditionOf(name, pattern string) Condition {
-	c := Condition{Name: name}
-	c.Op, c.Value = parsePattern(pattern)
+// each makes one of each of the list.
+func each[A, B any](list []A, of func(A) B) []B {
+	made := make([]B, len(list))
+	for i, one := range list {
+		made[i] = of(one)
+	}
+	return made
+}
+
+func conditionOf(e strictyaml.Entry[string]) Condition {
+	c := Condition{Name: e.Name}
+	c.Op, c.Value = parsePattern(e.Value)
 	return c
 }
 
-func conditionsOf(m matched) []Condition {
-	conditions := make([]Condition, len(m))
-	for i, entry := range m {
-		conditions[i] = conditionOf(entry.Name, entry.Value)
-	}
-	return conditions
+func matchedOf(c Condition) strictyaml.Entry[string] {
+	return strictyaml.Entry[string]{Name: c.Name, Value: c.Pattern()}
 }
 
-func listsOf(m listed) []List {
-	lists := make([]List, len(m))
-	for i, entry := range m {
-		lists[i] = List{Attribute: entry.Name, Values: entry.Value}
-	}
-	return lists
+func listOf(e strictyaml.Entry[[]string]) List { return List{Attribute: e.Name, Values: e.Value} }
+
+func listedOf(l List) strictyaml.Entry[[]string] {
+	prefixes := each(l.Prefixes, netip.Prefix.String)
+	return strictyaml.Entry[[]string]{Name: l.Attribute, Value: slices.Concat(l.Values, prefixes)}
 }
 
 // fileOf is how a file has the rule of a set.
 func fileOf(r *Rule) *fileRule {
 	f := &fileRule{
-		Name: r.Name, Match: matchedOf(r.Match), Exact: r.Exact,
+		Name: r.Name, Match: each(r.Match, matchedOf), Exact: r.Exact,
 		OnMissing: word[OnMissing]{r.OnMissing}, Algorithm: word[Algorithm]{r.Algorithm},
 		Buckets:   unless(window.DefaultBuckets(r.Window.Kind, r.Window.Length), r.Window.Buckets),
 		Unlimited: r.Unlimited, Enforcement: word[Enforcement]{r.Enforcement},
 		Status: unless(429, r.Status), Shadow: r.Shadow,
-		Allow: listedOf(r.Allow), Deny: listedOf(r.Deny), Count: word[Count]{r.Count},
+		Allow: each(r.Allow, listedOf), Deny: each(r.Deny, listedOf), Count: word[Count]{r.Count},
 		Replaces: r.Replaces,
 	}
 	for i, c := range r.Exclude {
@@ -250,7 +255,7 @@ func (f *fileRule) setThrottle(t *Throttle) {
 }
 
 func overrideOf(o *Override, r *Rule) fileOverride {
-	f := fileOverride{Match: matchedOf(o.Match), Until: moment{o.Until}}
+	f := fileOverride{Match: each(o.Match, matchedOf), Until: moment{o.Until}}
 	f.Limit.Action, f.Limit.Factor = o.Action, o.Factor
 	if o.Limit == 0 {
 		return f
@@ -273,25 +278,6 @@ func unless[T int | int64](byDefault, n T) whole {
 		return 0
 	}
 	return whole(n)
-}
-
-func matchedOf(conditions []Condition) matched {
-	m := make(matched, len(conditions))
-	for i, c := range conditions {
-		m[i] = strictyaml.Entry[string]{Name: c.Name, Value: c.Pattern()}
-	}
-	return m
-}
-
-func listedOf(lists []List) listed {
-	m := make(listed, len(lists))
-	for i, list := range lists {
-		m[i] = strictyaml.Entry[[]string]{Name: list.Attribute, Value: slices.Clone(list.Values)}
-		for _, p := range list.Prefixes {
-			m[i].Value = append(m[i].Value, p.String())
-		}
-	}
-	return m
 }
 
 // Marshal writes the set as YAML, which Parse reads back to an equal set. It leaves out defaults,

@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 	"time"
@@ -78,13 +79,9 @@ func newIndex(entries []entry) *index {
 
 // rarest is the condition that occurs least often, and of several the one that tells most.
 func rarest(conditions []Condition, often map[Condition]int) Condition {
-	best := conditions[0]
-	for _, c := range conditions[1:] {
-		if often[c] < often[best] || often[c] == often[best] && telling[c.Op] < telling[best.Op] {
-			best = c
-		}
-	}
-	return best
+	return slices.MinFunc(conditions, func(a, b Condition) int {
+		return cmp.Or(often[a]-often[b], telling[a.Op]-telling[b.Op])
+	})
 }
 
 var telling = [...]int{Equal: 0, Prefix: 1, Present: 2}
@@ -143,7 +140,8 @@ func (s *search) through(n *index) {
 		return
 	}
 	for i, a := range s.attrs {
-		if b := n.by[a.Name]; b != nil && !s.repeats(i) {
+		same := func(earlier identity.Attribute) bool { return earlier.Name == a.Name }
+		if b := n.by[a.Name]; b != nil && !slices.ContainsFunc(s.attrs[:i], same) {
 			s.along(b, a.Value)
 		}
 	}
@@ -185,16 +183,6 @@ func (s *search) alongPrefixes(b *branch, value, address string) {
 			s.through(under)
 		}
 	}
-}
-
-// repeats reports whether an earlier attribute has the name, so that this one does not count.
-func (s *search) repeats(place int) bool {
-	for i := range place {
-		if s.attrs[i].Name == s.attrs[place].Name {
-			return true
-		}
-	}
-	return false
 }
 
 func (s *search) look(e *entry) {

@@ -275,7 +275,7 @@ func TestAddressesAreCallersToRulesToo(t *testing.T) {
 		for value, want := range map[string]string{
 			"203.0.113.7": "bob net", "203.0.113.7:4711": "bob net", "::ffff:203.0.113.7": "bob net", "[::ffff:203.0.113.7]:4711": "bob net",
 			"203.0.113.8": "net", "::ffff:cb00:7108": "net", "2001:db8:1:2::/64": "office", "2001:db8:1:2::5": "office",
-			"[2001:db8:1:2:ffff::]:4711": "office", "2001:db8:1:3::5": "", "": "", "unknown": "", "203.0.113.7:http": "net",
+			"[2001:db8:1:2:ffff::]:4711": "office", "2001:db8:1:3::5": "", "": "", "unknown": "", "203.0.113.7:http": "net", "203.0.": "net",
 		} {
 			attrs, found := request("ip", value)[3:], make([]*Rule, 0, 8)
 			all := set.Find(found, attrs)

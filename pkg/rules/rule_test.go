@@ -2,6 +2,7 @@ package rules
 
 import (
 	"errors"
+	"fmt"
 	"math"
 	"net/netip"
 	"strings"
@@ -112,6 +113,8 @@ func TestNewSetRefusesWhatYAMLCannotSay(t *testing.T) {
 		}, `allow: attribute "u": occurs twice`},
 		{func(r *Rule) { r.Deny = []List{{Attribute: "u", Values: []string{"\xff"}}} }, `deny: u: "\xff": is not UTF-8`},
 		{func(r *Rule) { r.Deny = []List{{Attribute: "u", Prefixes: make([]netip.Prefix, 1)}} }, `is no prefix`},
+		{func(r *Rule) { r.Priority.Shares = map[string]float64{"default": 1} }, "priority: by: is missing"},
+		{func(r *Rule) { r.Priority.By = "a b" }, `priority: by: attribute "a b"`},
 		{func(r *Rule) { r.Priority = Priority{By: "a", Shares: map[string]float64{"default": math.NaN()}} }, "priority: shares: default: NaN: want more than 0%, at most 100%"},
 		{func(r *Rule) { r.Priority = Priority{By: "a", Shares: map[string]float64{"default": 1, "\xff": 1}} }, `is not UTF-8`},
 		{func(r *Rule) { // classes divide what there is room for at once, which may be more than the limit
@@ -136,18 +139,17 @@ func TestNewSetRefusesWhatYAMLCannotSay(t *testing.T) {
 }
 
 func TestWords(t *testing.T) {
-	for _, tt := range []struct {
-		got  interface{ String() string }
-		want string
-	}{
-		{Skip, "skip"}, {Deny, "deny"}, {Empty, "empty"}, {OnMissing(3), "invalid"},
-		{Share, "share"}, {Open, "open"}, {Closed, "closed"}, {DefaultOnOutage, "default"}, {OnOutage(4), "invalid"},
-		{LeakyBucket, "leaky_bucket"}, {Algorithm(5), "invalid"}, {Elastic, "elastic"}, {ThrottleKind(3), "invalid"}, {All, "all"}, {Count(2), "invalid"},
-		{Limited, "limited"}, {Blocked, "blocked"}, {Action(3), "invalid"}, {Prefix, "prefix"}, {Op(3), "invalid"}, {Changed, "changed"},
-		{Async, "async"}, {Strict, "strict"}, {Enforcement(2), "invalid"},
+	for _, tt := range []struct{ got, want string }{
+		{fmt.Sprint(Skip, Deny, Empty, OnMissing(3)), "skip deny empty invalid"},
+		{fmt.Sprint(DefaultOnOutage, Share, Open, Closed, OnOutage(4)), "default share open closed invalid"},
+		{fmt.Sprint(SlidingWindow, LeakyBucket, Algorithm(5)), "sliding_window leaky_bucket invalid"},
+		{fmt.Sprint(Hard, Elastic, ThrottleKind(3)), "hard elastic invalid"},
+		{fmt.Sprint(Limited, Blocked, Action(3)), "limited blocked invalid"},
+		{fmt.Sprint(All, Count(2), Async, Strict, Enforcement(2)), "all invalid async strict invalid"},
+		{fmt.Sprint(Prefix, Op(3), Changed), "prefix invalid changed"},
 	} {
-		if tt.got.String() != tt.want {
-			t.Errorf("got %q, want %q", tt.got, tt.want)
+		if tt.got != tt.want {
+			t.Errorf("got %s, want %s", tt.got, tt.want)
 		}
 	}
 }
