@@ -102,8 +102,7 @@ func linesOf(r *Rule) map[string]string {
 	return lines
 }
 
-// String tells people of the change, in a line for the rule and for a changed one a line for each
-// field.
+// String returns a line for the rule, and for a changed rule a further line for each field.
 func (c Change) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s %s", changeSigns[c.Kind], c.Name)

@@ -119,11 +119,13 @@ func (f *fileRule) rule() Rule {
 		Enforcement: f.Enforcement.Is, OnOutage: f.OnOutage.Is, Throttle: f.throttle(),
 		OnLimit: OnLimit{f.OnLimit.Is == queue, f.MaxWait.Duration, f.MaxDepth.int()},
 		Status:  f.Status.int(), Shadow: f.Shadow,
-		Allow: each(f.Allow, listOf), Deny: each(f.Deny, listOf), Count: f.Count.Is, Replaces: f.Replaces,
+		Allow: each(f.Allow, listOf), Deny: each(f.Deny, listOf), Count: f.Count.Is,
+		Replaces: f.Replaces,
 	}
 	for _, list := range f.Exclude {
 		for _, value := range list.Value {
-			r.Exclude = append(r.Exclude, conditionOf(strictyaml.Entry[string]{Name: list.Name, Value: value}))
+			one := strictyaml.Entry[string]{Name: list.Name, Value: value}
+			r.Exclude = append(r.Exclude, conditionOf(one))
 		}
 	}
 	if f.Key != nil {
@@ -164,7 +166,7 @@ func (f *fileRule) throttle() (t Throttle) {
 	return t
 }
 
-// each makes one of each of the list.
+// each converts each entry of a list.
 func each[A, B any](list []A, of func(A) B) []B {
 	made := make([]B, len(list))
 	for i, one := range list {
@@ -234,8 +236,8 @@ func fileOf(r *Rule) *fileRule {
 	if r.Priority.By != "" {
 		f.Priority = &filePriority{By: r.Priority.By}
 		for _, class := range slices.Sorted(maps.Keys(r.Priority.Shares)) {
-			share := percent(r.Priority.Shares[class])
-			f.Priority.Shares = append(f.Priority.Shares, strictyaml.Entry[percent]{Name: class, Value: share})
+			share := strictyaml.Entry[percent]{Name: class, Value: percent(r.Priority.Shares[class])}
+			f.Priority.Shares = append(f.Priority.Shares, share)
 		}
 	}
 	return f

@@ -13,7 +13,7 @@ import (
 	"github.com/offpath-io/offpath/pkg/window"
 )
 
-// open is the limit of a rule that limits nobody.
+// open is the limit of a rule that limits no caller.
 var open = window.Shape{Length: time.Second, Buckets: 1}
 
 // own makes the rule's slices and maps its own, and empty ones nil.
@@ -113,8 +113,10 @@ func (r *Rule) fill() {
 	}
 }
 
-// kinds are what makes a window's shape of algorithms; FixedWindow is a field of its own there.
-var kinds = [...]window.Kind{SlidingLog: window.Log, TokenBucket: window.Token, LeakyBucket: window.Leaky}
+// kinds has the kind of a window's shape for each algorithm; FixedWindow is a field of its own there.
+var kinds = [...]window.Kind{
+	SlidingLog: window.Log, TokenBucket: window.Token, LeakyBucket: window.Leaky,
+}
 
 func (a Algorithm) kind() window.Kind {
 	if int(a) >= len(kinds) {

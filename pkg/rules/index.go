@@ -77,7 +77,7 @@ func newIndex(entries []entry) *index {
 	return n
 }
 
-// rarest is the condition that occurs least often, and of several the one that tells most.
+// rarest is the condition that occurs least often, and of several the most specific one.
 func rarest(conditions []Condition, often map[Condition]int) Condition {
 	return slices.MinFunc(conditions, func(a, b Condition) int {
 		return cmp.Or(often[a]-often[b], telling[a.Op]-telling[b.Op])
@@ -171,8 +171,8 @@ func (s *search) along(b *branch, value string) {
 	}
 }
 
-// alongPrefixes goes through what stands under prefixes of the value, unless the address begins with
-// them, too. It tries each length that prefixes have: that touches less memory than searching them.
+// alongPrefixes goes through the indexes under prefixes of the value, except those that the address
+// begins with, too. It tries each length of a prefix: that touches less memory than a search.
 func (s *search) alongPrefixes(b *branch, value, address string) {
 	for _, length := range b.lengths {
 		if length > len(value) {

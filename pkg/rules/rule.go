@@ -1,9 +1,9 @@
 // Package rules holds what is limited: rules, and immutable sets of them, made in Go or
 // read from YAML.
 //
-// A rule applies to the requests that it matches. Its key tells callers apart, its limit is how many
-// hits each of them has per window, and it says what to do when the request or offpath itself lacks
-// what is needed. A set that exists is valid: NewSet and Parse refuse everything else, and
+// A rule applies to the requests that it matches. Its key tells callers apart, and its limit is the
+// number of hits that each of them has per window. It also says what happens to a request without an
+// attribute of the key, and in an outage. A set that exists is valid: NewSet and Parse refuse everything else, and
 // tell every mistake with its place.
 package rules
 
@@ -75,7 +75,7 @@ type Rule struct {
 	Count Count
 	// Priority divides Limit among classes of traffic.
 	Priority Priority
-	// Unlimited makes the rule match and limit nobody. In a Set its Limit is window.MaxCount per
+	// Unlimited makes the rule match and limit no caller. In a Set its Limit is window.MaxCount per
 	// second, so that nothing needs to know of it.
 	Unlimited bool
 	// Replaces names rules of the set that do not apply to a request that this one applies to. With
@@ -139,8 +139,9 @@ func (r *Rule) knows(attrs identity.Attributes) bool {
 	return true
 }
 
-// AppendKey appends to dst the key that the rule makes of the request; see identity.AppendKey. ok is false if an attribute is missing and OnMissing is not
-// Empty; key is dst then. An attribute with an empty value is not missing.
+// AppendKey appends to dst the key that the rule makes of the request; see identity.AppendKey. ok is
+// false if an attribute is missing and OnMissing is not Empty; key is dst then. An attribute with an
+// empty value is not missing.
 func (r *Rule) AppendKey(dst []byte, attrs identity.Attributes) (key []byte, ok bool) {
 	if r.OnMissing != Empty && !r.hasKey(attrs) {
 		return dst, false

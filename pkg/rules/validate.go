@@ -118,8 +118,7 @@ func (c *Condition) wrong() string {
 	return c.wrongFold()
 }
 
-// wrongFold says what is wrong with a condition on a folded path that no such path would meet, or
-// "".
+// wrongFold says why no folded path would meet a condition on one, or "".
 func (c *Condition) wrongFold() string {
 	switch folded := identity.FoldPath(c.Value); {
 	case c.Name != identity.FoldedPath:
@@ -154,7 +153,7 @@ func (r *Rule) validateWords() faults {
 	return all
 }
 
-// validateUnlimited refuses what would limit somebody after all, or would have no effect.
+// validateUnlimited refuses fields that would limit some caller, or would have no effect.
 func (r *Rule) validateUnlimited() (all faults) {
 	if !r.Unlimited {
 		return nil
@@ -228,7 +227,7 @@ func checkName(name string) string {
 }
 
 // fault is something wrong with a rule, and the path to it: names of fields, places in lists
-// from 0, and strictyaml.Keys, which the reason tells.
+// from 0, and strictyaml.Keys, which are in the reason.
 type fault struct {
 	path   path
 	reason string
@@ -237,7 +236,7 @@ type fault struct {
 // String is the fields on the path, and the reason.
 func (f fault) String() string { return strictyaml.PathText(f.path, "") + f.reason }
 
-// faults is what is wrong with a rule; nil is nothing.
+// faults are the mistakes of a rule; nil if it has none.
 type faults []fault
 
 func faultf(format string, args ...any) faults {

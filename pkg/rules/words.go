@@ -79,7 +79,8 @@ func (o OnMissing) String() string { return wordOf(o, "skip", "deny", "empty") }
 
 // String is the word of YAML, or "invalid".
 func (a Algorithm) String() string {
-	return wordOf(a, "sliding_window", "fixed_window", "sliding_log", "token_bucket", "leaky_bucket")
+	return wordOf(a,
+		"sliding_window", "fixed_window", "sliding_log", "token_bucket", "leaky_bucket")
 }
 
 // String is the word of YAML, or "invalid".
@@ -102,7 +103,7 @@ func (o onLimit) String() string { return wordOf(o, "reject", "queue") }
 
 const (
 	unset   = "default" // the word of a value that has none in YAML
-	invalid = "invalid" // the word of what is no value
+	invalid = "invalid" // the word of a number that is no value of its type
 )
 
 // wordOf is the word of a value by the words of all values of its type.

@@ -6,8 +6,9 @@ import "math/bits"
 // Bucket(now)-i, never negative. There are Live() of them; missing ones count as 0
 // and further ones are not looked at.
 
-// Remaining is the largest cost that still fits at now, at least 0: the limit less
-// the full buckets and the oldest one's share, rounded up, or all of it in a log. It is exact for all counts.
+// Remaining returns the largest cost that still fits at now, at least 0: the limit less the full
+// buckets and the share of the oldest one, rounded up, or in a log all of it. It is exact for all
+// counts.
 //
 // Between two hits it only grows, as long as now stays within one bucket.
 func (s Shape) Remaining(counts []int64, limit, now int64) int64 {

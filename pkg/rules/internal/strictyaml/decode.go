@@ -30,7 +30,7 @@ const maxAliased = 1 << 18
 // added to the mistakes, and is zero in the struct. An entry of Format.List keeps its place
 // whatever is wrong with it, if the list is one of pointers.
 //
-// The library could decode, too, but lets pass what is a mistake here, and its errors have no path.
+// The library could decode, too, but accepts more than rules may have, and its errors have no path.
 // So this package walks the library's nodes. Fields of type struct{} are known and not read.
 func (d *Document) Decode(into any, format Format) {
 	d.format = format
@@ -115,7 +115,7 @@ func (d *Document) step(back int) any {
 	return d.path[len(d.path)-back]
 }
 
-// readValue reads what is not null.
+// readValue reads a value that is not null.
 func (d *Document) readValue(n *yaml.Node, into reflect.Value) {
 	switch value := into.Addr().Interface().(type) {
 	case yaml.Unmarshaler, encoding.TextUnmarshaler, *bool, *string:
@@ -201,7 +201,8 @@ func (d *Document) readStruct(n *yaml.Node, into reflect.Value) {
 		} else if meant := closest(name.Value, known); meant != "" {
 			d.refuseName(name, meant, "unknown field %.40q: did you mean %q?", name.Value, meant)
 		} else {
-			want := strings.TrimSuffix(strings.Join(known, ", "), ", ") // without a field of no name
+			// A last field without a name is not one of the document's.
+			want := strings.TrimSuffix(strings.Join(known, ", "), ", ")
 			d.refuseName(name, name.Value, "unknown field %.40q (want %s)", name.Value, want)
 		}
 	})
