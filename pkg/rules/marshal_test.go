@@ -101,7 +101,7 @@ func TestMarshalWritesEveryField(t *testing.T) {
 
 func TestTenThousandRulesFitAFile(t *testing.T) {
 	n := thousands()
-	text, err := manyRules(t, n, families[0].match).Marshal()
+	text, err := manyRules(t, n, families[0]).Marshal()
 	if err != nil || len(text)*10_000 > MaxSize*n {
 		t.Fatalf("%d rules are %d bytes, %v", n, len(text), err)
 	}
@@ -109,8 +109,7 @@ func TestTenThousandRulesFitAFile(t *testing.T) {
 	if again, err := Parse(text); err != nil || len(again.Rules()) != n {
 		t.Error(err)
 	}
-	long := []Condition{{Name: "api", Value: strings.Repeat("x", MaxSize)}}
-	_, err = newSet(t, Rule{Name: "a", Match: long, Limit: 1, Window: second}).Marshal()
+	_, err = newSet(t, matching("a", "api", strings.Repeat("x", MaxSize))).Marshal()
 	if _, ok := errors.AsType[*Error](err); !ok || !strings.Contains(err.Error(), "as YAML: want at most 1048576") {
 		t.Errorf("longer than a file may be: %v is a %T", err, err)
 	}
@@ -182,7 +181,7 @@ func TestDiffFindsTheField(t *testing.T) {
 // A change of rules: read, make the index, tell what changed.
 func BenchmarkParse(b *testing.B) {
 	for _, n := range []int{10, 10_000} {
-		text, err := manyRules(b, n, families[0].match).Marshal()
+		text, err := manyRules(b, n, families[0]).Marshal()
 		must(b, err)
 		b.Run(fmt.Sprint("rules=", n), func(b *testing.B) {
 			b.ReportAllocs()

@@ -15,8 +15,7 @@ import (
 
 // A set knows its rules, which are the same as others of the same fields wherever these are, and does not change.
 func TestASetKnowsItsRules(t *testing.T) {
-	mine := []Rule{{Name: "a", Key: []string{"user"}, Limit: 1, Window: second},
-		{Name: "b", Match: []Condition{{Name: "api", Value: "x"}}, Key: []string{"user"}, Limit: 2, Window: second}}
+	mine := []Rule{matching("a"), matching("b", "api", "x")}
 	one, two := newSet(t, mine...), newSet(t, mine[1], mine[0])
 	mine[1].Match[0].Value, mine[1].Key[0] = "y", "v"
 	one.Rules()[0] = nil
@@ -45,12 +44,12 @@ func TestKeyOfARule(t *testing.T) {
 		want      string
 		ok        bool
 	}{
-		{"all there", Skip, identity.Attributes{{Name: "api", Value: "c"}, {Name: "user", Value: "a"}}, "k:a|c", true},
-		{"one missing", Skip, identity.Attributes{{Name: "user", Value: "a"}}, "k:", false},
-		{"one missing", Deny, identity.Attributes{{Name: "user", Value: "a"}}, "k:", false},
-		{"one missing counts as empty", Empty, identity.Attributes{{Name: "user", Value: "a"}}, "k:a|", true},
+		{"all there", Skip, attrs("api", "c", "user", "a"), "k:a|c", true},
+		{"one missing", Skip, attrs("user", "a"), "k:", false},
+		{"one missing", Deny, attrs("user", "a"), "k:", false},
+		{"one missing counts as empty", Empty, attrs("user", "a"), "k:a|", true},
 		{"all missing count as one entity", Empty, nil, "k:|", true},
-		{"an empty value is there", Skip, identity.Attributes{{Name: "api", Value: ""}, {Name: "user", Value: ""}}, "k:|", true},
+		{"an empty value is there", Skip, attrs("api", "", "user", ""), "k:|", true},
 	} {
 		r := Rule{Key: []string{"user", "api"}, OnMissing: tt.onMissing}
 		key, ok := r.AppendKey([]byte("k:"), tt.attrs)
