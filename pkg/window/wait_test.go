@@ -39,6 +39,8 @@ func TestWindowsAtTheEdges(t *testing.T) {
 	minute := Shape{Length: time.Minute, Buckets: 1}
 	longest := Shape{Length: MaxLength, Buckets: 1}
 	fixed := Shape{Length: time.Minute, Buckets: 1, Fixed: true}
+	six := Shape{Length: time.Minute, Buckets: 6}
+	log := Shape{Length: time.Minute, Buckets: 6, Kind: Log}
 	const never = -1
 	for _, tt := range []struct {
 		why          string
@@ -53,6 +55,8 @@ func TestWindowsAtTheEdges(t *testing.T) {
 		{"the product has 128 bits", longest, []int64{0, MaxCount}, MaxCount, int64(MaxLength) * 3 / 2, MaxCount / 2, 0, MaxLength / 2},
 		{"3 is still 3 when rounded up", minute, []int64{0, 3}, 5, 60*sec + 1, 2, 0, time.Minute - 1},
 		{"the wait is rounded up", minute, []int64{0, 7}, 7, 60 * sec, 0, 8_571_428_572, time.Minute},
+		{"the third of six must melt by 3 of 4", six, []int64{1, 2, 4, 0, 0, 0, 0}, 5, 5 * sec, 0, 42500 * time.Millisecond, 65 * time.Second},
+		{"in a log it must leave", log, []int64{1, 2, 4, 0, 0, 0, 0}, 5, 5 * sec, 0, 45 * time.Second, 65 * time.Second},
 		{"counts beyond the bound", minute, []int64{math.MaxInt64, math.MaxInt64}, 1, 0, 0, 2 * time.Minute, 2 * time.Minute},
 		{"the oldest beyond the bound", longest, []int64{0, math.MaxInt64}, MaxCount, 1, 0, 8783*time.Hour + 171_492_522_079, MaxLength - 1},
 		{"more counts than are looked at", fixed, []int64{2, 9}, 5, 60 * sec, 3, 0, time.Minute},
