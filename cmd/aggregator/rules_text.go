@@ -8,8 +8,8 @@ import (
 
 	"go.yaml.in/yaml/v4"
 
-	"github.com/offpath-io/offpath/cmd/internal/rulesfile"
 	"github.com/offpath-io/offpath/pkg/rules"
+	"github.com/offpath-io/offpath/pkg/rules/envoyrules"
 )
 
 // ruleSet is a set of rules and the text that it was read from.
@@ -20,7 +20,7 @@ type ruleSet struct {
 
 // parseRules reads a text that is, or ought to be, a set.
 func parseRules(text []byte) (*ruleSet, error) {
-	set, err := rulesfile.Read(text)
+	set, err := envoyrules.Read(text)
 	if err != nil {
 		return nil, err
 	}

@@ -25,18 +25,14 @@ const (
 	Prefix            // the attribute is there and begins with Value, which is not empty
 )
 
-var opWords = []string{Equal: "equal", Present: "present", Prefix: "prefix"}
-
-func (Op) words() []string { return opWords }
-
 // String is "equal", "present" or "prefix", or "invalid".
-func (o Op) String() string { return wordOf(o) }
+func (o Op) String() string { return wordOf(o, "equal", "present", "prefix") }
 
 // Matches reports whether the attributes meet the condition. It does not allocate.
 //
 // An address under the attribute ip is met as it is, and as a key has it: without its port, IPv4
 // that is mapped into IPv6 as IPv4, and other IPv6 by its group, see identity.AppendClient. Else
-// whoever is blocked would pass by another way to write his address, and still be the same caller
+// a blocked caller would pass with another spelling of its address, and still be the same caller
 // to all other rules. A host is met in the form of identity.FoldHost, for the same reason; a Set
 // has the values of its conditions in it.
 func (c *Condition) Matches(attrs identity.Attributes) bool {

@@ -16,7 +16,7 @@ var errCost = fmt.Errorf("cost: want a whole number from 1 to %d", window.MaxCou
 
 // Listed reports whether the request is on one of the rule's lists: allowed, then the rule does not
 // limit it; denied, then it always denies it. They are never both true. It is for rules of a Set,
-// and does not allocate unless an attribute that should be an address is none.
+// and does not allocate unless an attribute that should be an address is not one.
 func (r *Rule) Listed(attrs identity.Attributes) (allowed, denied bool) {
 	if onAny(r.Deny, attrs) {
 		return false, true
@@ -99,7 +99,7 @@ func (r *Rule) indexOverrides() *index {
 // holds reports whether the override is not over yet.
 func (o *Override) holds(now time.Time) bool { return o.Until.IsZero() || now.Before(o.Until) }
 
-// Terms are how much somebody may do.
+// Terms are the limit of a caller.
 type Terms struct {
 	Limit  int64
 	Window window.Shape
@@ -110,11 +110,14 @@ type Terms struct {
 // overrides without a limit. It is for rules of a Set. A limit that a factor makes is rounded to
 // the nearest whole number.
 func (r *Rule) Terms(override int) Terms {
-	own := Terms{r.Limit, r.Window, r.Burst}
 	if override < 0 || !r.Overrides[override].hasCounter() {
-		return own
+		return Terms{r.Limit, r.Window, r.Burst}
 	}
-	o := &r.Overrides[override]
+	return r.termsOf(&r.Overrides[override])
+}
+
+// termsOf are those of an override with a limit.
+func (r *Rule) termsOf(o *Override) Terms {
 	if o.Factor != 0 {
 		return Terms{times(r.Limit, o.Factor), r.Window, times(r.Burst, o.Factor)}
 	}

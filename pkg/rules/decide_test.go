@@ -95,6 +95,8 @@ func TestMatches(t *testing.T) {
 		{"another one of it", "match: {ip: '2001:db8:1:2::5'}", attrs("ip", "2001:db8:1:2::6"), false},
 		{"what is no address", "match: {ip: 'a:b'}", attrs("ip", "a:b"), true},
 		{"an attribute of another name", "match: {address: 203.0.113.7}", attrs("address", "203.0.113.7:4711"), false},
+		{"excluded", "exclude: {a: [y, x*]}", attrs("a", "xx"), false},
+		{"not excluded", "exclude: {a: [y, x*]}", attrs("a", "yx", "b", "y"), true},
 		{"exact, with its key", "{match: {a: x}, exact: true}", attrs("a", "x", "u", "me"), true},
 		{"exact, without its key", "{match: {a: x}, exact: true}", attrs("a", "x"), true},
 		{"exact, and something else", "{match: {a: x}, exact: true}", attrs("a", "x", "u", "me", "b", ""), false},

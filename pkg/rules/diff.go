@@ -30,48 +30,35 @@ const (
 	Changed                   // some of its fields differ
 )
 
-var changeWords = []string{Added: "added", Removed: "removed", Changed: "changed"}
-
-func (ChangeKind) words() []string { return changeWords }
-
 var changeSigns = map[ChangeKind]string{Added: "+", Removed: "-", Changed: "~"}
 
 // String is "added", "removed" or "changed", or "invalid".
-func (k ChangeKind) String() string { return wordOf(k) }
+func (k ChangeKind) String() string { return wordOf(k, "added", "removed", "changed") }
 
 // Diff is what differs between two sets: the rules that are changed or removed, in the order of
 // old, then those that are added, in the order of new. Either may be nil, for no rules. That rules
 // stand in another order is no difference.
 func Diff(old, new *Set) []Change {
+	if old == nil {
+		old = &Set{}
+	}
+	if new == nil {
+		new = &Set{}
+	}
 	var changes []Change
-	for _, r := range old.all() {
-		if other, ok := new.lookup(r.Name); !ok {
+	for _, r := range old.rules {
+		if other, ok := new.Lookup(r.Name); !ok {
 			changes = append(changes, Change{Removed, r.Name, fieldChanges(r, nil)})
 		} else if !r.Equal(other) {
 			changes = append(changes, Change{Changed, r.Name, fieldChanges(r, other)})
 		}
 	}
-	for _, r := range new.all() {
-		if _, ok := old.lookup(r.Name); !ok {
+	for _, r := range new.rules {
+		if _, ok := old.Lookup(r.Name); !ok {
 			changes = append(changes, Change{Added, r.Name, fieldChanges(nil, r)})
 		}
 	}
 	return changes
-}
-
-// all and lookup are for sets that may be nil.
-func (s *Set) all() []*Rule {
-	if s == nil {
-		return nil
-	}
-	return s.rules
-}
-
-func (s *Set) lookup(name string) (*Rule, bool) {
-	if s == nil {
-		return nil, false
-	}
-	return s.Lookup(name)
 }
 
 // Equal reports whether two rules of sets say the same, wherever they stand there.
@@ -115,8 +102,7 @@ func linesOf(r *Rule) map[string]string {
 	return lines
 }
 
-// String tells people of the change, in a line for the rule and for a changed one a line for each
-// field.
+// String returns a line for the rule, and for a changed rule a further line for each field.
 func (c Change) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s %s", changeSigns[c.Kind], c.Name)

@@ -1,18 +1,22 @@
 package rules
 
 import (
+	"fmt"
+	"maps"
+	"net/netip"
 	"slices"
+	"strings"
+	"unicode"
+
+	"go.yaml.in/yaml/v4"
 
 	"github.com/offpath-io/offpath/pkg/rules/internal/strictyaml"
 	"github.com/offpath-io/offpath/pkg/window"
 )
 
 type (
-	text    = strictyaml.Text
-	texts   = strictyaml.Texts
-	truth   = strictyaml.Truth
-	matched = strictyaml.Mapping[text]  // conditions on attributes
-	listed  = strictyaml.Mapping[texts] // lists of attributes' values
+	matched = strictyaml.Mapping[string]   // conditions on attributes
+	listed  = strictyaml.Mapping[[]string] // lists of attributes' values
 )
 
 // file is a set of rules as YAML has it.
@@ -23,17 +27,17 @@ type file struct {
 // fileRule is a rule as YAML has it. Its fields are in the order in which errors list them and
 // Marshal writes them. Zero is the default, which Marshal leaves out.
 type fileRule struct {
-	Name        text                `yaml:"name,omitempty"`
+	Name        string              `yaml:"name,omitempty"`
 	Match       matched             `yaml:"match,omitempty"`
 	Exclude     listed              `yaml:"exclude,omitempty"`
-	Exact       truth               `yaml:"exact,omitempty"`
-	Key         *texts              `yaml:"key,omitempty"`
+	Exact       bool                `yaml:"exact,omitempty"`
+	Key         *[]string           `yaml:"key,omitempty"`
 	OnMissing   word[OnMissing]     `yaml:"on_missing,omitempty"`
 	Limit       rate                `yaml:"limit,omitempty"`
 	Buckets     whole               `yaml:"buckets,omitempty"`
 	Algorithm   word[Algorithm]     `yaml:"algorithm,omitempty"`
 	Burst       whole               `yaml:"burst,omitempty"`
-	Unlimited   truth               `yaml:"unlimited,omitempty"`
+	Unlimited   bool                `yaml:"unlimited,omitempty"`
 	Enforcement word[Enforcement]   `yaml:"enforcement,omitempty"`
 	OnOutage    word[OnOutage]      `yaml:"on_outage,omitempty"`
 	Throttle    *word[ThrottleKind] `yaml:"throttle,omitempty"`
@@ -43,14 +47,14 @@ type fileRule struct {
 	MaxWait     span                `yaml:"max_wait,omitempty"`
 	MaxDepth    whole               `yaml:"max_depth,omitempty"`
 	Status      whole               `yaml:"status,omitempty"`
-	Shadow      truth               `yaml:"shadow,omitempty"`
+	Shadow      bool                `yaml:"shadow,omitempty"`
 	Overrides   []fileOverride      `yaml:"overrides,omitempty"`
 	Allow       listed              `yaml:"allow,omitempty"`
 	Deny        listed              `yaml:"deny,omitempty"`
-	Cost        *text               `yaml:"cost,omitempty"`
+	Cost        *string             `yaml:"cost,omitempty"`
 	Count       word[Count]         `yaml:"count,omitempty"`
 	Priority    *filePriority       `yaml:"priority,omitempty"`
-	Replaces    texts               `yaml:"replaces,omitempty"`
+	Replaces    []string            `yaml:"replaces,omitempty"`
 }
 
 type fileSoft struct {
@@ -63,7 +67,7 @@ type fileElastic struct {
 }
 
 type fileWhile struct {
-	Rule  text    `yaml:"rule"`
+	Rule  string  `yaml:"rule"`
 	Below percent `yaml:"below"`
 }
 
@@ -76,17 +80,17 @@ type fileOverride struct {
 }
 
 type filePriority struct {
-	By     text             `yaml:"by"`
-	Shares map[text]percent `yaml:"shares"`
+	By     string                      `yaml:"by"`
+	Shares strictyaml.Mapping[percent] `yaml:"shares"`
 }
 
 // missing says which fields are missing or empty that a rule of a file cannot be without, although
 // a Rule in Go can, or that have no zero value there.
 func (f *fileRule) missing() (all faults) {
-	if f.Key == nil && !bool(f.Unlimited) {
+	if f.Key == nil && !f.Unlimited {
 		all.add(path{"key"}, "is missing (key: [] is one counter for all)")
 	}
-	if f.Limit == (rate{}) && !bool(f.Unlimited) {
+	if f.Limit == (rate{}) && !f.Unlimited {
 		all.add(path{"limit"}, "is missing")
 	}
 	for _, list := range f.Exclude {
@@ -108,18 +112,20 @@ func (f *fileRule) missing() (all faults) {
 // rule is the rule that the file has.
 func (f *fileRule) rule() Rule {
 	r := Rule{
-		Name: string(f.Name), Match: conditionsOf(f.Match), Exact: bool(f.Exact),
+		Name: f.Name, Match: each(f.Match, conditionOf), Exact: f.Exact,
 		OnMissing: f.OnMissing.Is, Limit: f.Limit.Hits,
 		Window:    window.Shape{Length: f.Limit.Per, Buckets: f.Buckets.int()},
-		Algorithm: f.Algorithm.Is, Burst: int64(f.Burst), Unlimited: bool(f.Unlimited),
+		Algorithm: f.Algorithm.Is, Burst: int64(f.Burst), Unlimited: f.Unlimited,
 		Enforcement: f.Enforcement.Is, OnOutage: f.OnOutage.Is, Throttle: f.throttle(),
 		OnLimit: OnLimit{f.OnLimit.Is == queue, f.MaxWait.Duration, f.MaxDepth.int()},
-		Status:  f.Status.int(), Shadow: bool(f.Shadow),
-		Allow: listsOf(f.Allow), Deny: listsOf(f.Deny), Count: f.Count.Is, Replaces: f.Replaces,
+		Status:  f.Status.int(), Shadow: f.Shadow,
+		Allow: each(f.Allow, listOf), Deny: each(f.Deny, listOf), Count: f.Count.Is,
+		Replaces: f.Replaces,
 	}
 	for _, list := range f.Exclude {
 		for _, value := range list.Value {
-			r.Exclude = append(r.Exclude, conditionOf(list.Name, value))
+			one := strictyaml.Entry[string]{Name: list.Name, Value: value}
+			r.Exclude = append(r.Exclude, conditionOf(one))
 		}
 	}
 	if f.Key != nil {
@@ -130,16 +136,16 @@ func (f *fileRule) rule() Rule {
 	}
 	for _, o := range f.Overrides {
 		r.Overrides = append(r.Overrides, Override{
-			Match: conditionsOf(o.Match), Limit: o.Limit.Hits,
+			Match: each(o.Match, conditionOf), Limit: o.Limit.Hits,
 			Window: window.Shape{Length: o.Limit.Per, Buckets: o.Buckets.int()},
 			Burst:  int64(o.Burst), Factor: o.Limit.Factor, Action: o.Limit.Action,
 			Until: o.Until.Time,
 		})
 	}
 	if f.Priority != nil {
-		r.Priority = Priority{By: string(f.Priority.By), Shares: make(map[string]float64)}
-		for class, share := range f.Priority.Shares {
-			r.Priority.Shares[string(class)] = float64(share)
+		r.Priority = Priority{By: f.Priority.By, Shares: make(map[string]float64)}
+		for _, share := range f.Priority.Shares {
+			r.Priority.Shares[share.Name] = float64(share.Value)
 		}
 	}
 	return r
@@ -152,7 +158,7 @@ func (f *fileRule) throttle() (t Throttle) {
 	}
 	if e := f.Elastic; e != nil {
 		t.Kind, t.UpTo, t.Below = Elastic, float64(e.UpTo), float64(e.While.Below)
-		t.While = string(e.While.Rule)
+		t.While = e.While.Rule
 	}
 	if f.Throttle != nil {
 		t.Kind = f.Throttle.Is
@@ -160,42 +166,46 @@ func (f *fileRule) throttle() (t Throttle) {
 	return t
 }
 
-func conditionOf(name, pattern string) Condition {
-	c := Condition{Name: name}
-	c.Op, c.Value = parsePattern(pattern)
+// each converts each entry of a list.
+func each[A, B any](list []A, of func(A) B) []B {
+	made := make([]B, len(list))
+	for i, one := range list {
+		made[i] = of(one)
+	}
+	return made
+}
+
+func conditionOf(e strictyaml.Entry[string]) Condition {
+	c := Condition{Name: e.Name}
+	c.Op, c.Value = parsePattern(e.Value)
 	return c
 }
 
-func conditionsOf(m matched) []Condition {
-	conditions := make([]Condition, len(m))
-	for i, entry := range m {
-		conditions[i] = conditionOf(entry.Name, string(entry.Value))
-	}
-	return conditions
+func matchedOf(c Condition) strictyaml.Entry[string] {
+	return strictyaml.Entry[string]{Name: c.Name, Value: c.Pattern()}
 }
 
-func listsOf(m listed) []List {
-	lists := make([]List, len(m))
-	for i, entry := range m {
-		lists[i] = List{Attribute: entry.Name, Values: entry.Value}
-	}
-	return lists
+func listOf(e strictyaml.Entry[[]string]) List { return List{Attribute: e.Name, Values: e.Value} }
+
+func listedOf(l List) strictyaml.Entry[[]string] {
+	prefixes := each(l.Prefixes, netip.Prefix.String)
+	return strictyaml.Entry[[]string]{Name: l.Attribute, Value: slices.Concat(l.Values, prefixes)}
 }
 
 // fileOf is how a file has the rule of a set.
 func fileOf(r *Rule) *fileRule {
 	f := &fileRule{
-		Name: text(r.Name), Match: matchedOf(r.Match), Exact: truth(r.Exact),
+		Name: r.Name, Match: each(r.Match, matchedOf), Exact: r.Exact,
 		OnMissing: word[OnMissing]{r.OnMissing}, Algorithm: word[Algorithm]{r.Algorithm},
 		Buckets:   unless(window.DefaultBuckets(r.Window.Kind, r.Window.Length), r.Window.Buckets),
-		Unlimited: truth(r.Unlimited), Enforcement: word[Enforcement]{r.Enforcement},
-		Status: unless(429, r.Status), Shadow: truth(r.Shadow),
-		Allow: listedOf(r.Allow), Deny: listedOf(r.Deny), Count: word[Count]{r.Count},
+		Unlimited: r.Unlimited, Enforcement: word[Enforcement]{r.Enforcement},
+		Status: unless(429, r.Status), Shadow: r.Shadow,
+		Allow: each(r.Allow, listedOf), Deny: each(r.Deny, listedOf), Count: word[Count]{r.Count},
 		Replaces: r.Replaces,
 	}
 	for i, c := range r.Exclude {
 		if i == 0 || r.Exclude[i-1].Name != c.Name {
-			f.Exclude = append(f.Exclude, strictyaml.Entry[texts]{Name: c.Name})
+			f.Exclude = append(f.Exclude, strictyaml.Entry[[]string]{Name: c.Name})
 		}
 		of := &f.Exclude[len(f.Exclude)-1]
 		of.Value = append(of.Value, c.Pattern())
@@ -204,7 +214,7 @@ func fileOf(r *Rule) *fileRule {
 		f.Limit = rate{r.Limit, r.Window.Length}
 	}
 	if !r.Unlimited || len(r.Key) > 0 {
-		f.Key = new(texts(r.Key))
+		f.Key = new(slices.Clone(r.Key))
 	}
 	if r.hasBurst() {
 		f.Burst = unless(r.Limit, r.Burst)
@@ -221,12 +231,13 @@ func fileOf(r *Rule) *fileRule {
 		f.Overrides = append(f.Overrides, overrideOf(&r.Overrides[i], r))
 	}
 	if r.Cost != "" {
-		f.Cost = new(text(r.Cost))
+		f.Cost = new(r.Cost)
 	}
 	if r.Priority.By != "" {
-		f.Priority = &filePriority{text(r.Priority.By), make(map[text]percent)}
-		for class, share := range r.Priority.Shares {
-			f.Priority.Shares[text(class)] = percent(share)
+		f.Priority = &filePriority{By: r.Priority.By}
+		for _, class := range slices.Sorted(maps.Keys(r.Priority.Shares)) {
+			share := strictyaml.Entry[percent]{Name: class, Value: percent(r.Priority.Shares[class])}
+			f.Priority.Shares = append(f.Priority.Shares, share)
 		}
 	}
 	return f
@@ -240,13 +251,13 @@ func (f *fileRule) setThrottle(t *Throttle) {
 	case Soft:
 		f.Soft = &fileSoft{percent(t.Exceed)}
 	case Elastic:
-		while := fileWhile{text(t.While), percent(t.Below)}
+		while := fileWhile{t.While, percent(t.Below)}
 		f.Elastic = &fileElastic{percent(t.UpTo), while}
 	}
 }
 
 func overrideOf(o *Override, r *Rule) fileOverride {
-	f := fileOverride{Match: matchedOf(o.Match), Until: moment{o.Until}}
+	f := fileOverride{Match: each(o.Match, matchedOf), Until: moment{o.Until}}
 	f.Limit.Action, f.Limit.Factor = o.Action, o.Factor
 	if o.Limit == 0 {
 		return f
@@ -271,21 +282,57 @@ func unless[T int | int64](byDefault, n T) whole {
 	return whole(n)
 }
 
-func matchedOf(conditions []Condition) matched {
-	m := make(matched, len(conditions))
-	for i, c := range conditions {
-		m[i] = strictyaml.Entry[text]{Name: c.Name, Value: text(c.Pattern())}
+// Marshal writes the set as YAML, which Parse reads back to an equal set. It leaves out defaults,
+// so equal sets are written the same. The error is an *Error, for a set that is longer than
+// MaxSize.
+func (s *Set) Marshal() ([]byte, error) {
+	list := make([]*yaml.Node, len(s.rules))
+	for i, r := range s.rules {
+		node, err := nodeOf(r)
+		if err != nil {
+			return nil, &Error{Reason: err.Error()}
+		}
+		list[i] = node
 	}
-	return m
+	text, err := yaml.Dump(map[string]any{"rules": list},
+		yaml.WithV3Defaults(), yaml.WithIndent(2), yaml.WithLineWidth(-1))
+	if err != nil {
+		return nil, &Error{Reason: err.Error()}
+	}
+	if len(text) > MaxSize {
+		reason := fmt.Sprintf("has %d bytes as YAML: want at most %d", len(text), MaxSize)
+		return nil, &Error{Reason: reason}
+	}
+	return text, nil
 }
 
-func listedOf(lists []List) listed {
-	m := make(listed, len(lists))
-	for i, list := range lists {
-		m[i] = strictyaml.Entry[texts]{Name: list.Attribute, Value: slices.Clone(list.Values)}
-		for _, p := range list.Prefixes {
-			m[i].Value = append(m[i].Value, p.String())
+// nodeOf writes the rule of a set: each field on a line of its own, and each override.
+func nodeOf(r *Rule) (*yaml.Node, error) {
+	node := &yaml.Node{}
+	if err := node.Encode(fileOf(r)); err != nil {
+		return nil, err
+	}
+	quoteUnprintable(node)
+	for i := 0; i < len(node.Content); i += 2 {
+		lines := node.Content[i+1 : i+2]
+		if node.Content[i].Value == "overrides" {
+			lines = lines[0].Content
+		}
+		for _, line := range lines {
+			line.Style |= yaml.FlowStyle
 		}
 	}
-	return m
+	return node, nil
+}
+
+// quoteUnprintable puts strings in quotes that are not plainly printable. The library puts a string
+// in quotes if it must, but not wherever a line of the text would change.
+func quoteUnprintable(n *yaml.Node) {
+	unprintable := func(c rune) bool { return !unicode.IsPrint(c) }
+	if n.Kind == yaml.ScalarNode && strings.ContainsFunc(n.Value, unprintable) {
+		n.Style = yaml.DoubleQuotedStyle
+	}
+	for _, part := range n.Content {
+		quoteUnprintable(part)
+	}
 }

@@ -2,6 +2,7 @@ package rules
 
 import (
 	"cmp"
+	"iter"
 	"maps"
 	"net/netip"
 	"slices"
@@ -12,26 +13,58 @@ import (
 	"github.com/offpath-io/offpath/pkg/window"
 )
 
-// open is the limit of a rule that limits nobody.
+// open is the limit of a rule that limits no caller.
 var open = window.Shape{Length: time.Second, Buckets: 1}
 
 // own makes the rule's slices and maps its own, and empty ones nil.
 func (r *Rule) own() {
-	r.Match, r.Exclude = cloned(r.Match), cloned(r.Exclude)
+	r.Match, r.Exclude = ownConditions(r.Match), ownConditions(r.Exclude)
 	r.Key, r.Replaces = cloned(r.Key), cloned(r.Replaces)
 	r.Overrides, r.Allow, r.Deny = cloned(r.Overrides), cloned(r.Allow), cloned(r.Deny)
 	for i := range r.Overrides {
-		r.Overrides[i].Match = cloned(r.Overrides[i].Match)
+		r.Overrides[i].Match = ownConditions(r.Overrides[i].Match)
 	}
-	for _, lists := range [][]List{r.Allow, r.Deny} {
-		for i := range lists {
-			lists[i].Values, lists[i].Prefixes = cloned(lists[i].Values), cloned(lists[i].Prefixes)
+	for l := range r.lists() {
+		l.Values, l.Prefixes = cloned(l.Values), cloned(l.Prefixes)
+		for i := range l.Values {
+			if identity.IsHost(l.Attribute) {
+				l.Values[i] = identity.FoldHost(l.Values[i])
+			}
 		}
 	}
-	if len(r.Priority.Shares) == 0 {
+	if r.Priority.Shares = maps.Clone(r.Priority.Shares); len(r.Priority.Shares) == 0 {
 		r.Priority.Shares = nil
 	}
-	r.Priority.Shares = maps.Clone(r.Priority.Shares)
+}
+
+// lists yields those of Allow and Deny.
+func (r *Rule) lists() iter.Seq[*List] {
+	return func(yield func(*List) bool) {
+		for _, lists := range [][]List{r.Allow, r.Deny} {
+			for i := range lists {
+				if !yield(&lists[i]) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// ownConditions clones conditions, and brings hosts into the form that requests' hosts are compared
+// in.
+func ownConditions(match []Condition) []Condition {
+	match = cloned(match)
+	for i := range match {
+		c := &match[i]
+		if !identity.IsHost(c.Name) {
+			continue
+		}
+		dot := c.Op == Prefix && strings.HasSuffix(c.Value, ".")
+		if c.Value = identity.FoldHost(c.Value); dot { // "api.*" is not "api*"
+			c.Value += "."
+		}
+	}
+	return match
 }
 
 func cloned[T any](list []T) []T {
@@ -75,58 +108,24 @@ func (r *Rule) fill() {
 	if r.OnLimit.Queue && r.OnLimit.MaxDepth == 0 && r.Algorithm != LeakyBucket {
 		r.OnLimit.MaxDepth = DefaultDepth
 	}
-	foldHosts(r.Match)
 	for i := range r.Overrides {
 		r.Overrides[i].fill(r)
-		foldHosts(r.Overrides[i].Match)
-	}
-	for _, lists := range [][]List{r.Allow, r.Deny} {
-		for _, list := range lists {
-			for i := range list.Values {
-				if identity.IsHost(list.Attribute) {
-					list.Values[i] = identity.FoldHost(list.Values[i])
-				}
-			}
-		}
 	}
 }
 
-// foldHosts brings the hosts among the conditions into the form that requests' hosts are compared
-// in.
-func foldHosts(match []Condition) {
-	for i := range match {
-		c := &match[i]
-		if !identity.IsHost(c.Name) {
-			continue
-		}
-		dot := c.Op == Prefix && strings.HasSuffix(c.Value, ".")
-		if c.Value = identity.FoldHost(c.Value); dot { // "api.*" is not "api*"
-			c.Value += "."
-		}
-	}
+// kinds has the kind of a window's shape for each algorithm; FixedWindow is a field of its own there.
+var kinds = [...]window.Kind{
+	SlidingLog: window.Log, TokenBucket: window.Token, LeakyBucket: window.Leaky,
 }
 
-// kind is what makes a window's shape of this algorithm; FixedWindow is a field of its own there.
 func (a Algorithm) kind() window.Kind {
-	switch a {
-	case SlidingLog:
-		return window.Log
-	case TokenBucket:
-		return window.Token
-	case LeakyBucket:
-		return window.Leaky
+	if int(a) >= len(kinds) {
+		return window.Sliding
 	}
-	return window.Sliding
+	return kinds[a]
 }
 
-func algorithmOf(k window.Kind) Algorithm {
-	for _, a := range []Algorithm{SlidingLog, TokenBucket, LeakyBucket} {
-		if a.kind() == k {
-			return a
-		}
-	}
-	return SlidingWindow
-}
+func algorithmOf(k window.Kind) Algorithm { return Algorithm(max(slices.Index(kinds[:], k), 0)) }
 
 func (r *Rule) hasBurst() bool { return r.Algorithm == TokenBucket || r.Algorithm == LeakyBucket }
 
@@ -166,10 +165,8 @@ func (r *Rule) sort() {
 			cmp.Compare(a.Value, b.Value))
 	})
 	r.Exclude = slices.Compact(r.Exclude)
-	for _, lists := range [][]List{r.Allow, r.Deny} {
-		for i := range lists {
-			lists[i].sort()
-		}
+	for l := range r.lists() {
+		l.sort()
 	}
 }
 

@@ -16,6 +16,7 @@ func randomRule(t *rapid.T, name string, earlier []string) Rule {
 	r := Rule{
 		Name:      name,
 		Match:     anyMatch(t, 0),
+		Exclude:   append(anyMatch(t, 0), anyMatch(t, 0)...),
 		Exact:     chance(t, "exact"),
 		Key:       rapid.SliceOfNDistinct(anyName, 0, 3, rapid.ID).Draw(t, "key"),
 		OnMissing: rapid.SampledFrom([]OnMissing{Skip, Deny, Empty}).Draw(t, "on_missing"),

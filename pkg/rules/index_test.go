@@ -15,50 +15,58 @@ import (
 
 var second = window.Shape{Length: time.Second, Buckets: 1}
 
-// families are ways in which rules come to be many. Each has rules that apply to all, and a request
-// for each n that the rule at n applies to.
-var families = []struct {
+// family is a way in which rules come to be many: the names and patterns of what the rule at n
+// matches.
+type family struct {
 	name  string
-	match func(n int) []Condition
-	attrs func(n int) identity.Attributes
-}{
-	{"a value each",
-		func(n int) []Condition { return []Condition{{Name: "api", Value: fmt.Sprint("call-", n)}} },
-		func(n int) identity.Attributes { return request("api", fmt.Sprint("call-", n)) }},
-	{"a common value and one each",
-		func(n int) []Condition {
-			return []Condition{{Name: "domain", Value: "edge"}, {Name: "api", Value: fmt.Sprint("call-", n)}}
-		},
-		func(n int) identity.Attributes { return request("domain", "edge", "api", fmt.Sprint("call-", n)) }},
-	{"a prefix each",
-		func(n int) []Condition {
-			return []Condition{{Name: "domain", Value: "edge"}, {Name: "path", Op: Prefix, Value: fmt.Sprintf("/v%d/", n)}}
-		},
-		func(n int) identity.Attributes { return request("domain", "edge", "path", fmt.Sprintf("/v%d/x", n)) }},
-	{"a pair each, of few values",
-		func(n int) []Condition {
-			return []Condition{{Name: "tenant", Value: fmt.Sprint(n % 100)}, {Name: "api", Value: fmt.Sprint(n / 100)}}
-		},
-		func(n int) identity.Attributes { return request("tenant", fmt.Sprint(n%100), "api", fmt.Sprint(n/100)) }},
-	{"an attribute each",
-		func(n int) []Condition { return []Condition{{Name: fmt.Sprint("a", n), Op: Present}} },
-		func(n int) identity.Attributes { return request(fmt.Sprint("a", n), "") }},
+	pairs func(n int) []string
+}
+
+var families = []family{
+	{"a value each", func(n int) []string { return []string{"api", fmt.Sprint("call-", n)} }},
+	{"a common value and one each", func(n int) []string {
+		return []string{"domain", "edge", "api", fmt.Sprint("call-", n)}
+	}},
+	{"a prefix each", func(n int) []string {
+		return []string{"domain", "edge", "path", fmt.Sprintf("/v%d/*", n)}
+	}},
+	{"a pair each, of few values", func(n int) []string {
+		return []string{"tenant", fmt.Sprint(n % 100), "api", fmt.Sprint(n / 100)}
+	}},
+	{"an attribute each", func(n int) []string { return []string{fmt.Sprint("a", n), "*"} }},
+}
+
+func (f family) rule(n int) Rule { return matching(fmt.Sprint("r", n), f.pairs(n)...) }
+
+// attrs are those of a request that the rule at n applies to.
+func (f family) attrs(n int) identity.Attributes {
+	pairs := f.pairs(n)
+	for i := range pairs {
+		pairs[i] = strings.Replace(pairs[i], "*", "x", 1)
+	}
+	return request(pairs...)
+}
+
+// matching is a rule for requests by names and patterns of attributes.
+func matching(name string, pairs ...string) Rule {
+	r := Rule{Name: name, Key: []string{"user"}, Limit: 1, Window: second}
+	for i := 0; i < len(pairs); i += 2 {
+		c := Condition{Name: pairs[i]}
+		c.Op, c.Value = parsePattern(pairs[i+1])
+		r.Match = append(r.Match, c)
+	}
+	return r
 }
 
 // request has a few attributes beside those that are asked for.
 func request(pairs ...string) identity.Attributes {
-	attrs := identity.Attributes{{Name: "user", Value: "kristie"}, {Name: "ip", Value: "203.0.113.9"}, {Name: "method", Value: "GET"}}
-	for i := 0; i < len(pairs); i += 2 {
-		attrs = append(attrs, identity.Attribute{Name: pairs[i], Value: pairs[i+1]})
-	}
-	return attrs
+	return append(attrs("user", "kristie", "ip", "203.0.113.9", "method", "GET"), attrs(pairs...)...)
 }
 
-func manyRules(tb testing.TB, n int, match func(n int) []Condition) *Set {
-	list := []Rule{{Name: "all", Key: []string{"user"}, Limit: 1, Window: second},
-		{Name: "post", Match: []Condition{{Name: "method", Value: "POST"}}, Key: []string{"user"}, Limit: 1, Window: second}}
+func manyRules(tb testing.TB, n int, of family) *Set {
+	list := []Rule{matching("all"), matching("post", "method", "POST")}
 	for i := range n - len(list) {
-		list = append(list, Rule{Name: fmt.Sprint("r", i), Match: match(i), Key: []string{"user"}, Limit: 1, Window: second})
+		list = append(list, of.rule(i))
 	}
 	return newSet(tb, list...)
 }
@@ -81,7 +89,7 @@ func thousands() int {
 // How many rules are looked at does not grow with how many there are, and nothing is allocated.
 func TestFindLooksAtFewRules(t *testing.T) {
 	for _, family := range families {
-		few, many := manyRules(t, 10, family.match), manyRules(t, thousands(), family.match)
+		few, many := manyRules(t, 10, family), manyRules(t, thousands(), family)
 		most := 0
 		for n := range 8 {
 			most = max(most, lookedAt(few, family.attrs(n)))
@@ -126,7 +134,7 @@ func TestOneRuleReplacesThousands(t *testing.T) {
 		internal := Rule{Name: "internal", Match: []Condition{{Name: "network", Value: "own"}}, Unlimited: true}
 		list := []Rule{internal}
 		for i := range n {
-			list = append(list, Rule{Name: fmt.Sprint("r", i), Match: families[0].match(i), Key: []string{"user"}, Limit: 1, Window: second})
+			list = append(list, families[0].rule(i))
 			list[0].Replaces = append(list[0].Replaces, fmt.Sprint("r", n-1-i))
 		}
 		return newSet(t, list...)
@@ -151,6 +159,9 @@ func TestFindIsLookingAtEveryRule(t *testing.T) {
 		for i, match := range list {
 			r := Rule{Name: fmt.Sprint("r", i), Match: match, Limit: 1, Window: second}
 			r.Exact = rapid.IntRange(0, 3).Draw(t, "exact") == 0
+			for range rapid.SampledFrom([]int{0, 0, 1, 8}).Draw(t, "exclude") {
+				r.Exclude = append(r.Exclude, randomMatch(t)...)
+			}
 			if i > 0 && rapid.IntRange(0, 3).Draw(t, "replaces") == 0 {
 				r.Replaces = []string{fmt.Sprint("r", rapid.IntRange(0, i-1).Draw(t, "which"))}
 				r.Shadow = rapid.IntRange(0, 3).Draw(t, "shadow") == 0
@@ -160,12 +171,16 @@ func TestFindIsLookingAtEveryRule(t *testing.T) {
 		set := newSet(t, rules...)
 		attrs := rapid.SliceOfN(rapid.Custom(randomAttribute), 0, 6).Draw(t, "attrs")
 		var want []*Rule
-		for _, r := range set.Rules() {
-			replaced := slices.ContainsFunc(set.Rules(), func(other *Rule) bool {
+		for i, r := range rules { // not of a set, so without an index
+			replaced := slices.ContainsFunc(rules, func(other Rule) bool {
 				return other.Matches(attrs) && !other.Shadow && slices.Contains(other.Replaces, r.Name)
 			})
+			own := set.Rules()[i]
+			if own.Matches(attrs) != r.Matches(attrs) {
+				t.Fatalf("%s of the set matches: %t", r.Name, own.Matches(attrs))
+			}
 			if r.Matches(attrs) && !replaced {
-				want = append(want, r)
+				want = append(want, own)
 			}
 		}
 		before := &Rule{}
@@ -254,13 +269,12 @@ func TestOverrideIsTheFirstOne(t *testing.T) {
 // few of them and with many.
 func TestAddressesAreCallersToRulesToo(t *testing.T) {
 	for _, others := range []int{0, 100} {
-		list := []Rule{{Name: "bob", Match: []Condition{{Name: "ip", Value: "203.0.113.7"}}, Limit: 1, Window: second},
-			{Name: "office", Match: []Condition{{Name: "ip", Value: "2001:db8:1:2::/64"}}, Limit: 1, Window: second},
-			{Name: "net", Match: []Condition{{Name: "ip", Op: Prefix, Value: "203.0."}}, Limit: 1, Window: second}}
+		list := []Rule{matching("bob", "ip", "203.0.113.7"), matching("office", "ip", "2001:db8:1:2::/64"),
+			matching("net", "ip", "203.0.*")}
 		for i := range others {
-			list = append(list, Rule{Name: fmt.Sprint("r", i), Match: []Condition{{Name: "ip", Value: fmt.Sprint("10.0.0.", i)}}, Limit: 1, Window: second})
+			list = append(list, matching(fmt.Sprint("r", i), "ip", fmt.Sprint("10.0.0.", i)))
 		}
-		callers := Rule{Name: "callers", Key: []string{"ip"}, Limit: 1, Window: second}
+		callers := matching("callers")
 		for _, r := range list {
 			callers.Overrides = append(callers.Overrides, Override{Match: r.Match, Action: Blocked})
 		}
@@ -268,7 +282,7 @@ func TestAddressesAreCallersToRulesToo(t *testing.T) {
 		for value, want := range map[string]string{
 			"203.0.113.7": "bob net", "203.0.113.7:4711": "bob net", "::ffff:203.0.113.7": "bob net", "[::ffff:203.0.113.7]:4711": "bob net",
 			"203.0.113.8": "net", "::ffff:cb00:7108": "net", "2001:db8:1:2::/64": "office", "2001:db8:1:2::5": "office",
-			"[2001:db8:1:2:ffff::]:4711": "office", "2001:db8:1:3::5": "", "": "", "unknown": "", "203.0.113.7:http": "net",
+			"[2001:db8:1:2:ffff::]:4711": "office", "2001:db8:1:3::5": "", "": "", "unknown": "", "203.0.113.7:http": "net", "203.0.": "net",
 		} {
 			attrs, found := request("ip", value)[3:], make([]*Rule, 0, 8)
 			all := set.Find(found, attrs)
@@ -290,7 +304,7 @@ func BenchmarkFind(b *testing.B) {
 	for _, family := range families {
 		for _, n := range []int{10, 100, 10_000} {
 			b.Run(fmt.Sprintf("%s/rules=%d", strings.ReplaceAll(family.name, " ", "-"), n), func(b *testing.B) {
-				set, found := manyRules(b, n, family.match), make([]*Rule, 0, 8)
+				set, found := manyRules(b, n, family), make([]*Rule, 0, 8)
 				// As many requests whatever the rules, and for rules far apart, so that memory is
 				// as far for all.
 				requests := make([]identity.Attributes, 1000)
@@ -306,48 +320,19 @@ func BenchmarkFind(b *testing.B) {
 	}
 }
 
-// Prefixes are found the same way by their lengths and by their order, and these are the longest.
-func TestLongestPrefix(t *testing.T) {
-	text := rapid.StringOfN(rapid.RuneFrom([]rune("ab")), 1, 12, -1)
-	rapid.Check(t, func(t *rapid.T) {
-		texts := rapid.SliceOfNDistinct(text, rapid.SampledFrom([]int{1, 30}).Draw(t, "least"), 40, rapid.ID).Draw(t, "prefixes")
-		var p prefixes
-		for _, one := range texts {
-			p.add(one, nil)
-		}
-		p.nest()
-		value := text.Draw(t, "value")
-		var want []string
-		for _, one := range texts {
-			if strings.HasPrefix(value, one) {
-				want = append(want, one)
-			}
-		}
-		slices.SortFunc(want, func(a, b string) int { return len(b) - len(a) })
-		if p.longest(value) != p.search(value) {
-			t.Fatalf("by length %d, by order %d", p.longest(value), p.search(value))
-		}
-		var got []string
-		for at := p.longest(value); at >= 0; at = p.list[at].in {
-			got = append(got, p.list[at].text)
-		}
-		if !slices.Equal(got, want) {
-			t.Fatalf("got %q, want %q", got, want)
-		}
-	})
-}
-
 // With rules on many attributes the request's are looked up, of which the first of a name counts,
 // and finds once.
 func TestFindTakesTheFirstOfTwo(t *testing.T) {
-	set := manyRules(t, 100, families[4].match)
+	set := manyRules(t, 100, families[4])
 	for _, tt := range []struct{ first, second, want string }{{"a7", "a7", "r7"}, {"a7", "a8", "r7 r8"}} {
 		request := attrs("user", "x", tt.first, "1", tt.second, "2", tt.first, "3")
 		if got := names(set.Find(nil, request)[1:]); got != tt.want {
 			t.Errorf("%s and %s: got %q", tt.first, tt.second, got)
 		}
 	}
-	set = manyRules(t, 100, func(n int) []Condition { return []Condition{{Name: fmt.Sprint("a", n%20), Value: fmt.Sprint(n)}} })
+	set = manyRules(t, 100, family{"few attributes", func(n int) []string {
+		return []string{fmt.Sprint("a", n%20), fmt.Sprint(n)}
+	}})
 	if found := set.Find(nil, attrs("a5", "5", "a5", "25")); len(found) != 2 || found[1].Name != "r5" {
 		t.Errorf("found %d", len(found))
 	}
@@ -361,14 +346,11 @@ func TestHostsInAnyForm(t *testing.T) {
 		text += fmt.Sprintf("- {name: rule%d, match: {'header:host': '%s'}, key: [], limit: 1/day, ", i, host) +
 			fmt.Sprintf("overrides: [{match: {'header:HOST': '%s'}, limit: 2/day}], allow: {'header:Host': ['%s']}}\n", host, host)
 	}
-	set, err := Parse([]byte(text))
-	if err != nil {
-		t.Fatal(err)
-	}
+	set := parse(t, text)
 	for host, want := range map[string]string{
 		"a.EXAMPLE": "rule0", "a.example.:443": "rule0", "B.example": "rule1", "API.x:1": "rule5", "apis.example": "", "a.example.com": "",
 	} {
-		attrs := identity.Attributes{{Name: "header:host", Value: host}, {Name: "header:Host", Value: host}, {Name: "header:HOST", Value: host}}
+		attrs := attrs("header:host", host, "header:Host", host, "header:HOST", host)
 		got := ""
 		for _, r := range set.Find(nil, attrs) {
 			got += r.Name
@@ -379,5 +361,9 @@ func TestHostsInAnyForm(t *testing.T) {
 		if got != want {
 			t.Errorf("%s: %q, want %q", host, got, want)
 		}
+	}
+	set = parse(t, one("exclude: {'header:host': [A.Example:80]}"))
+	if got := names(set.Find(nil, attrs("header:host", "a.EXAMPLE"))); got != "" {
+		t.Errorf("excluded: %q", got)
 	}
 }

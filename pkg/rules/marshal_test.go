@@ -101,7 +101,7 @@ func TestMarshalWritesEveryField(t *testing.T) {
 
 func TestTenThousandRulesFitAFile(t *testing.T) {
 	n := thousands()
-	text, err := manyRules(t, n, families[0].match).Marshal()
+	text, err := manyRules(t, n, families[0]).Marshal()
 	if err != nil || len(text)*10_000 > MaxSize*n {
 		t.Fatalf("%d rules are %d bytes, %v", n, len(text), err)
 	}
@@ -109,21 +109,20 @@ func TestTenThousandRulesFitAFile(t *testing.T) {
 	if again, err := Parse(text); err != nil || len(again.Rules()) != n {
 		t.Error(err)
 	}
-	long := []Condition{{Name: "api", Value: strings.Repeat("x", MaxSize)}}
-	_, err = newSet(t, Rule{Name: "a", Match: long, Limit: 1, Window: second}).Marshal()
+	_, err = newSet(t, matching("a", "api", strings.Repeat("x", MaxSize))).Marshal()
 	if _, ok := errors.AsType[*Error](err); !ok || !strings.Contains(err.Error(), "as YAML: want at most 1048576") {
 		t.Errorf("longer than a file may be: %v is a %T", err, err)
 	}
 }
 
 func TestDiff(t *testing.T) {
-	old := parse(t, "rules:\n- {name: a, key: [u], limit: 1/s}\n- {name: b, key: [u], limit: 1/s, shadow: true}\n- {name: c, key: [], limit: 5/10m}\n")
+	old := parse(t, "rules:\n- {name: a, key: [u], limit: 1/s}\n- {name: b, key: [u], limit: 1/s, shadow: true}\n- {name: c, key: [], limit: 5/10m, exclude: {x: [a, b]}}\n")
 	for _, tt := range []struct {
 		why, text string
 		want      []string
 	}{
-		{"nothing", "rules:\n- {name: b, limit: 1/second, key: [u], shadow: true, status: 429}\n- {name: c, key: [], limit: 5/10m}\n- {name: a, key: [u], limit: 1/s}\n", nil},
-		{"each kind", "rules:\n- {name: b, key: [u, api], limit: 2/s}\n- {name: d, match: {api: x}, key: [u], limit: 1/s}\n- {name: c, key: [], limit: 5/10m}\n", []string{
+		{"nothing", "rules:\n- {name: b, limit: 1/second, key: [u], shadow: true, status: 429}\n- {name: c, key: [], limit: 5/10m, exclude: {x: [b, a, b]}}\n- {name: a, key: [u], limit: 1/s}\n", nil},
+		{"each kind", "rules:\n- {name: b, key: [u, api], limit: 2/s}\n- {name: d, match: {api: x}, key: [u], limit: 1/s}\n- {name: c, key: [], limit: 5/10m, exclude: {x: [b, a]}}\n", []string{
 			"- a  key: [u], limit: 1/second",
 			"~ b\n    key: [u] -> [u, api]\n    limit: 1/second -> 2/second\n    shadow: true -> (default)",
 			"+ d  match: {api: x}, key: [u], limit: 1/second",
@@ -151,39 +150,28 @@ func TestDiff(t *testing.T) {
 // A rule that differs in a field is told to differ in just that field.
 func TestDiffFindsTheField(t *testing.T) {
 	set := parse(t, allFields)
-	changes := map[string]func(*Rule){
-		"match":      func(r *Rule) { r.Match[0].Op = Prefix },
-		"exact":      func(r *Rule) { r.Exact = false },
-		"key":        func(r *Rule) { r.Key = nil },
-		"on_missing": func(r *Rule) { r.OnMissing = Skip },
-		"limit":      func(r *Rule) { r.Limit++ },
-		"burst":      func(r *Rule) { r.Burst++ },
-		"elastic":    func(r *Rule) { r.Throttle.Below = 0.5 },
-		"max_wait":   func(r *Rule) { r.OnLimit.MaxWait *= 2 },
-		"max_depth":  func(r *Rule) { r.OnLimit.MaxDepth++ },
-		"status":     func(r *Rule) { r.Status = 429 },
-		"shadow":     func(r *Rule) { r.Shadow = false },
-		"overrides":  func(r *Rule) { r.Overrides[0].Factor = 11 },
-		"allow":      func(r *Rule) { r.Allow[0].Prefixes = r.Allow[0].Prefixes[:1] },
-		"deny":       func(r *Rule) { r.Deny = nil },
-		"cost":       func(r *Rule) { r.Cost = "bytes" },
-		"count":      func(r *Rule) { r.Count = Admitted },
-		"priority":   func(r *Rule) { r.Priority.Shares["default"] = 0.8 },
-		"replaces":   func(r *Rule) { r.Replaces = nil },
-	}
-	for field, change := range changes {
-		list := set.Rules()
-		copies := make([]Rule, len(list))
-		for i, r := range list {
-			copies[i] = *r
-			copies[i].own()
-		}
-		change(&copies[1])
-		other, err := NewSet(copies...)
-		if err != nil {
-			t.Errorf("%s: %v", field, err)
-			continue
-		}
+	for field, change := range map[string]struct{ old, new string }{
+		"match":      {"path: /v1/*, ", "path: /v2/*, "},
+		"exclude":    {"/v1/health", "/v1/ready"},
+		"exact":      {"exact: true", "exact: false"},
+		"key":        {`[user, "12"]`, "[]"},
+		"on_missing": {"on_missing: deny", "on_missing: skip"},
+		"limit":      {"100/1h30m", "101/1h30m"},
+		"burst":      {"burst: 200", "burst: 201"},
+		"elastic":    {"below: 70%", "below: 50%"},
+		"max_wait":   {"200ms", "400ms"},
+		"max_depth":  {"max_depth: 7", "max_depth: 8"},
+		"status":     {"503", "429"},
+		"shadow":     {"shadow: true", "shadow: false"},
+		"overrides":  {"10x", "11x"},
+		"allow":      {"10.0.0.0/8, ", ""},
+		"deny":       {"deny: {user: [mallory]}", "deny: {}"},
+		"cost":       {"tokens", "bytes"},
+		"count":      {"count: all", "count: admitted"},
+		"priority":   {"default: 90%", "default: 80%"},
+		"replaces":   {"replaces: [whole-service]", "replaces: []"},
+	} {
+		other := parse(t, strings.Replace(allFields, change.old, change.new, 1))
 		if got := Diff(set, other); len(got) != 1 || len(got[0].Fields) != 1 || got[0].Fields[0].Field != field {
 			t.Errorf("%s: got %v", field, got)
 		}
@@ -193,7 +181,7 @@ func TestDiffFindsTheField(t *testing.T) {
 // A change of rules: read, make the index, tell what changed.
 func BenchmarkParse(b *testing.B) {
 	for _, n := range []int{10, 10_000} {
-		text, err := manyRules(b, n, families[0].match).Marshal()
+		text, err := manyRules(b, n, families[0]).Marshal()
 		must(b, err)
 		b.Run(fmt.Sprint("rules=", n), func(b *testing.B) {
 			b.ReportAllocs()

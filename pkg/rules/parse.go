@@ -1,28 +1,25 @@
 package rules
 
 import (
-	"errors"
 	"fmt"
-	"io"
-	"os"
 	"strings"
 
 	"github.com/offpath-io/offpath/pkg/rules/internal/strictyaml"
 )
 
-// MaxSize is the most bytes of YAML that Parse and Load accept.
+// MaxSize is the most bytes of YAML that Parse accepts.
 const MaxSize = strictyaml.MaxSize
 
 // Error says why rules were refused, and where.
 type Error struct {
-	// File is the path given to Load, else empty.
+	// File is the path of the file. The reader of the file sets it.
 	File string
 	// Line and Column count from 1, in lines and characters. They are 0 where there is
 	// no text, or no one place in it, to point at.
 	Line, Column int
 	// Rule is which rule NewSet refused, from 1, or 0.
 	Rule int
-	// Reason is what is wrong: the field, what it holds, what is wanted.
+	// Reason names the field, its value, and the remedy.
 	Reason string
 	// More are further mistakes, in the order of the file, up to 100 in all. They have no File and
 	// no More.
@@ -52,26 +49,8 @@ func (e *Error) write(b *strings.Builder, file string) {
 	b.WriteString(e.Reason)
 }
 
-// Load parses the file at path. Besides *Error, it returns what reading the file did.
-func Load(path string) (*Set, error) {
-	file, err := os.Open(path)
-	if err != nil {
-		return nil, fmt.Errorf("load rules: %w", err)
-	}
-	defer file.Close()
-	data, err := io.ReadAll(io.LimitReader(file, MaxSize+1)) // Parse refuses the one byte more
-	if err != nil {
-		return nil, fmt.Errorf("load rules: %w", err)
-	}
-	set, err := Parse(data)
-	if refusal, ok := errors.AsType[*Error](err); ok {
-		refusal.File = path
-	}
-	return set, err
-}
-
 // Parse reads a set from YAML; deploy/rules.yaml shows all fields. Every error is an *Error, which
-// tells all mistakes. Anything not understood is refused rather than skipped: a mistyped field
+// lists all mistakes. Anything not understood is refused rather than skipped: a mistyped field
 // would otherwise be a limit that does not hold.
 //
 // Anchors, aliases and merge keys are refused: a rule reads the same wherever it
@@ -88,7 +67,7 @@ func Parse(data []byte) (*Set, error) {
 	return set, nil
 }
 
-// refusal is the error that tells all these mistakes.
+// refusal is the error that lists these mistakes.
 func refusal(mistakes []strictyaml.Mistake) *Error {
 	all := make([]Error, len(mistakes))
 	for i, m := range mistakes {

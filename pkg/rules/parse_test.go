@@ -2,7 +2,6 @@ package rules
 
 import (
 	"errors"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -75,31 +74,19 @@ func one(fields ...string) string {
 	return text
 }
 
-func TestLoad(t *testing.T) {
-	dir := t.TempDir()
-	write := func(name, text string) string {
-		path := filepath.Join(dir, name)
-		must(t, os.WriteFile(path, []byte(text), 0o600))
-		return path
+func TestErrorsNameTheirPlace(t *testing.T) {
+	_, err := Parse([]byte("rules: [{name: a}]"))
+	refusal, ok := errors.AsType[*Error](err)
+	if !ok {
+		t.Fatal(err)
 	}
-	if _, err := Load(write("right.yaml", one())); err != nil {
+	refusal.File = "rules.yaml"
+	want := "rules.yaml:1:9: key: is missing (key: [] is one counter for all)\nrules.yaml:1:9: limit: is missing"
+	if err.Error() != want {
+		t.Errorf("got %v, want %s", err, want)
+	}
+	if err := (&Error{File: "rules.yaml", Reason: "is too long"}); err.Error() != "rules.yaml: is too long" {
 		t.Error(err)
-	}
-	for _, tt := range []struct{ path, want string }{
-		{write("rules.yaml", limited("15/fortnight")), "rules.yaml:4:10: limit: \"15/fortnight\": unknown unit"},
-		{write("long.yaml", one()+strings.Repeat("#", 2*MaxSize)), "long.yaml: is longer than"},
-		{write("empty.yaml", ""), "empty.yaml:1:1: is empty"},
-	} {
-		_, err := Load(tt.path)
-		if err == nil || !strings.HasPrefix(err.Error(), filepath.Join(dir, tt.want)) {
-			t.Errorf("got %v, want %s", err, tt.want)
-		}
-	}
-	if _, err := Load(filepath.Join(dir, "none.yaml")); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("a missing file: %v", err)
-	}
-	if _, err := Load(dir); err == nil {
-		t.Error("a directory was loaded")
 	}
 }
 
@@ -111,9 +98,9 @@ func TestExamplesInDeployAreGood(t *testing.T) {
 		t.Errorf("%d files: where are the others?", len(files))
 	}
 	for _, file := range files {
-		if _, err := Load(file); err != nil {
-			t.Error(err)
-		}
+		text, err := os.ReadFile(file)
+		must(t, err)
+		parse(t, string(text))
 	}
 }
 

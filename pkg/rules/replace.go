@@ -62,37 +62,37 @@ func (s *Set) connect(wrong []bool, refuse func(int, faults)) {
 	}
 }
 
+// other finds the rule that a rule names, or says why it may not be named.
+func (s *Set) other(r *Rule, name string) (other *Rule, why string) {
+	switch other = s.byName[name]; other {
+	case nil:
+		why = fmt.Sprintf("there is no rule %.128q", name)
+	case r:
+		why = fmt.Sprintf("%q is this rule itself", name)
+	}
+	return other, why
+}
+
 func (s *Set) connectWhile(r *Rule) faults {
 	if r.Throttle.While == "" {
 		return nil
 	}
-	why := ""
-	other := s.byName[r.Throttle.While]
-	switch {
-	case other == nil:
-		why = fmt.Sprintf("there is no rule %.128q", r.Throttle.While)
-	case other == r:
-		why = fmt.Sprintf("%q is this rule itself", r.Name)
-	case other.Unlimited:
+	other, why := s.other(r, r.Throttle.While)
+	if why == "" && other.Unlimited {
 		why = fmt.Sprintf("%q is unlimited, so there is no use of its limit", other.Name)
-	default:
-		r.in.while = []*Rule{other}
-		return nil
 	}
-	return faultf("%s", why).in("elastic", "while", "rule")
+	if why != "" {
+		return faultf("%s", why).in("elastic", "while", "rule")
+	}
+	r.in.while = []*Rule{other}
+	return nil
 }
 
 func (s *Set) connectReplaces(r *Rule) (all faults) {
 	seen := make(map[string]bool, len(r.Replaces))
 	for i, name := range r.Replaces {
-		why := ""
-		other := s.byName[name]
-		switch {
-		case other == nil:
-			why = fmt.Sprintf("there is no rule %.128q", name)
-		case other == r:
-			why = fmt.Sprintf("%q is this rule itself", name)
-		case seen[name]:
+		other, why := s.other(r, name)
+		if why == "" && seen[name] {
 			why = fmt.Sprintf("%q occurs twice", name)
 		}
 		if why != "" {

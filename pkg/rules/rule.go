@@ -1,10 +1,10 @@
 // Package rules holds what is limited: rules, and immutable sets of them, made in Go or
 // read from YAML.
 //
-// A rule applies to the requests that it matches. Its key tells callers apart, its limit is how many
-// hits each of them has per window, and it says what to do when the request or offpath itself lacks
-// what is needed. A set that exists is valid: NewSet, Parse and Load refuse everything else, and tell
-// every mistake with its place.
+// A rule applies to the requests that it matches. Its key tells callers apart, and its limit is the
+// number of hits that each of them has per window. It also says what happens to a request without an
+// attribute of the key, and in an outage. A set that exists is valid: NewSet and Parse refuse everything else, and
+// tell every mistake with its place.
 package rules
 
 import (
@@ -75,7 +75,7 @@ type Rule struct {
 	Count Count
 	// Priority divides Limit among classes of traffic.
 	Priority Priority
-	// Unlimited makes the rule match and limit nobody. In a Set its Limit is window.MaxCount per
+	// Unlimited makes the rule match and limit no caller. In a Set its Limit is window.MaxCount per
 	// second, so that nothing needs to know of it.
 	Unlimited bool
 	// Replaces names rules of the set that do not apply to a request that this one applies to. With
@@ -131,29 +131,17 @@ func (r *Rule) indexExcluded() *index {
 // knows reports whether all attributes are among those of Match and Key.
 func (r *Rule) knows(attrs identity.Attributes) bool {
 	for i := range attrs {
-		if !r.names(attrs[i].Name) {
+		named := func(c Condition) bool { return c.Name == attrs[i].Name }
+		if !slices.ContainsFunc(r.Match, named) && !slices.Contains(r.Key, attrs[i].Name) {
 			return false
 		}
 	}
 	return true
 }
 
-func (r *Rule) names(attribute string) bool {
-	for i := range r.Match {
-		if r.Match[i].Name == attribute {
-			return true
-		}
-	}
-	for _, name := range r.Key {
-		if name == attribute {
-			return true
-		}
-	}
-	return false
-}
-
-// AppendKey appends to dst the key that the rule makes of the request; see identity.AppendKey. ok is false if an attribute is missing and OnMissing is not
-// Empty; key is dst then. An attribute with an empty value is not missing.
+// AppendKey appends to dst the key that the rule makes of the request; see identity.AppendKey. ok is
+// false if an attribute is missing and OnMissing is not Empty; key is dst then. An attribute with an
+// empty value is not missing.
 func (r *Rule) AppendKey(dst []byte, attrs identity.Attributes) (key []byte, ok bool) {
 	if r.OnMissing != Empty && !r.hasKey(attrs) {
 		return dst, false

@@ -2,6 +2,7 @@ package rules
 
 import (
 	"errors"
+	"fmt"
 	"math"
 	"net/netip"
 	"strings"
@@ -14,8 +15,7 @@ import (
 
 // A set knows its rules, which are the same as others of the same fields wherever these are, and does not change.
 func TestASetKnowsItsRules(t *testing.T) {
-	mine := []Rule{{Name: "a", Key: []string{"user"}, Limit: 1, Window: second},
-		{Name: "b", Match: []Condition{{Name: "api", Value: "x"}}, Key: []string{"user"}, Limit: 2, Window: second}}
+	mine := []Rule{matching("a"), matching("b", "api", "x")}
 	one, two := newSet(t, mine...), newSet(t, mine[1], mine[0])
 	mine[1].Match[0].Value, mine[1].Key[0] = "y", "v"
 	one.Rules()[0] = nil
@@ -44,12 +44,12 @@ func TestKeyOfARule(t *testing.T) {
 		want      string
 		ok        bool
 	}{
-		{"all there", Skip, identity.Attributes{{Name: "api", Value: "c"}, {Name: "user", Value: "a"}}, "k:a|c", true},
-		{"one missing", Skip, identity.Attributes{{Name: "user", Value: "a"}}, "k:", false},
-		{"one missing", Deny, identity.Attributes{{Name: "user", Value: "a"}}, "k:", false},
-		{"one missing counts as empty", Empty, identity.Attributes{{Name: "user", Value: "a"}}, "k:a|", true},
+		{"all there", Skip, attrs("api", "c", "user", "a"), "k:a|c", true},
+		{"one missing", Skip, attrs("user", "a"), "k:", false},
+		{"one missing", Deny, attrs("user", "a"), "k:", false},
+		{"one missing counts as empty", Empty, attrs("user", "a"), "k:a|", true},
 		{"all missing count as one entity", Empty, nil, "k:|", true},
-		{"an empty value is there", Skip, identity.Attributes{{Name: "api", Value: ""}, {Name: "user", Value: ""}}, "k:|", true},
+		{"an empty value is there", Skip, attrs("api", "", "user", ""), "k:|", true},
 	} {
 		r := Rule{Key: []string{"user", "api"}, OnMissing: tt.onMissing}
 		key, ok := r.AppendKey([]byte("k:"), tt.attrs)
@@ -68,11 +68,8 @@ func TestNewSetRefusesWhatYAMLCannotSay(t *testing.T) {
 		want   string // part of the reason; "" if it is right
 	}{
 		{func(r *Rule) {}, ""},
-		{func(r *Rule) { r.Limit = window.MaxCount }, ""},
-		{func(r *Rule) { r.Name = "" }, "name: is missing or empty"},
 		{func(r *Rule) { r.Name = "\xff" }, "name: is not UTF-8"},
-		{func(r *Rule) { r.Match = []Condition{pair("a"), pair("a")} }, `match: attribute "a" occurs twice`},
-		{func(r *Rule) { r.Key = nil }, ""},
+		{func(r *Rule) { r.Match = []Condition{pair("a"), pair("a")} }, `match: attribute "a": occurs twice`},
 		{func(r *Rule) { r.OnMissing = 3 }, "on_missing: 3 is not one of"},
 		{func(r *Rule) { r.OnOutage = 4 }, "on_outage: 4 is not one of"},
 		{func(r *Rule) { r.Enforcement = 2 }, "enforcement: 2 is not one of"},
@@ -80,19 +77,19 @@ func TestNewSetRefusesWhatYAMLCannotSay(t *testing.T) {
 		{func(r *Rule) { r.Limit = window.MaxCount + 1 }, "want 1 to 1000000000000000"},
 		{func(r *Rule) { r.Window.Length = 0 }, "limit: window of 0s"},
 		{func(r *Rule) { r.Window.Length = time.Millisecond + 1 }, "limit: window of 1.000001ms"},
-		{func(r *Rule) { r.Window.Buckets = 2; r.Window.Fixed = true }, "buckets: 2 buckets: a fixed window has 1"},
 		{func(r *Rule) { r.Match = []Condition{{Name: "a", Op: 3}} }, `match: attribute "a": 3 is not one of equal, present, prefix`},
 		{func(r *Rule) { r.Match = []Condition{{Name: "a", Value: "\xff"}} }, `match: attribute "a": its value is not UTF-8`},
 		{func(r *Rule) { r.Match = []Condition{{Name: "a", Op: Present, Value: "x"}} }, "is to be present"},
 		{func(r *Rule) { r.Match = []Condition{{Name: "a", Op: Prefix}} }, "any value begins with an empty prefix"},
 		{func(r *Rule) { r.Algorithm = 5 }, "algorithm: 5 is not one of"},
 		{func(r *Rule) { r.Window.Fixed = true }, ""},
+		{func(r *Rule) { r.Algorithm, r.Window.Kind = TokenBucket, window.Log }, "token_bucket has no window of kind 1"},
+		{func(r *Rule) { r.Algorithm, r.Window.Kind = FixedWindow, window.Log }, "a fixed window cannot be of kind 1"},
 		{func(r *Rule) { r.Algorithm, r.Window.Fixed = TokenBucket, true }, "algorithm: token_bucket has no fixed window"},
 		{func(r *Rule) { r.Algorithm, r.Burst = TokenBucket, -1 }, "burst: -1: want 1 to"},
 		{func(r *Rule) { r.Count = 2 }, "count: 2 is not one of"},
 		{func(r *Rule) { r.Throttle.Kind = 3 }, "throttle: 3 is not one of"},
 		{func(r *Rule) { r.Throttle = Throttle{Kind: Soft, Exceed: math.NaN()} }, "soft: exceed: NaN: want more than 0%"},
-		{func(r *Rule) { r.Throttle = Throttle{Kind: Soft, Exceed: math.Inf(1)} }, "soft: exceed: +Inf: want"},
 		{func(r *Rule) { r.Throttle = Throttle{Kind: Soft, Exceed: -0.1} }, "soft: exceed: -10%: want"},
 		{func(r *Rule) { r.Throttle = Throttle{Kind: Elastic, UpTo: math.NaN(), While: "s", Below: 1} }, "elastic: up_to: NaN: want"},
 		{func(r *Rule) { r.Throttle.Below = 0.5 }, "elastic: throttle is hard"},
@@ -115,15 +112,14 @@ func TestNewSetRefusesWhatYAMLCannotSay(t *testing.T) {
 		}, `allow: attribute "u": occurs twice`},
 		{func(r *Rule) { r.Deny = []List{{Attribute: "u", Values: []string{"\xff"}}} }, `deny: u: "\xff": is not UTF-8`},
 		{func(r *Rule) { r.Deny = []List{{Attribute: "u", Prefixes: make([]netip.Prefix, 1)}} }, `is no prefix`},
-		{func(r *Rule) { r.Priority = Priority{Shares: map[string]float64{"default": 1}} }, "priority: by: is missing"},
-		{func(r *Rule) { r.Priority = Priority{By: "a b", Shares: map[string]float64{"default": 1}} }, `priority: by: attribute "a b"`},
+		{func(r *Rule) { r.Priority.Shares = map[string]float64{"default": 1} }, "priority: by: is missing"},
+		{func(r *Rule) { r.Priority.By = "a b" }, `priority: by: attribute "a b"`},
 		{func(r *Rule) { r.Priority = Priority{By: "a", Shares: map[string]float64{"default": math.NaN()}} }, "priority: shares: default: NaN: want more than 0%, at most 100%"},
 		{func(r *Rule) { r.Priority = Priority{By: "a", Shares: map[string]float64{"default": 1, "\xff": 1}} }, `is not UTF-8`},
 		{func(r *Rule) { // classes divide what there is room for at once, which may be more than the limit
 			r.Algorithm, r.Burst = TokenBucket, 100
 			r.Priority = Priority{By: "a", Shares: map[string]float64{"default": 0.1}}
 		}, ""},
-		{func(r *Rule) { r.Unlimited, r.Limit, r.Window = true, 0, window.Shape{} }, ""},
 	} {
 		first, r := right, right
 		first.Name = "first"
@@ -142,18 +138,17 @@ func TestNewSetRefusesWhatYAMLCannotSay(t *testing.T) {
 }
 
 func TestWords(t *testing.T) {
-	for _, tt := range []struct {
-		got  interface{ String() string }
-		want string
-	}{
-		{Skip, "skip"}, {Deny, "deny"}, {Empty, "empty"}, {OnMissing(3), "invalid"},
-		{Share, "share"}, {Open, "open"}, {Closed, "closed"}, {DefaultOnOutage, "default"}, {OnOutage(4), "invalid"},
-		{LeakyBucket, "leaky_bucket"}, {Algorithm(5), "invalid"}, {Elastic, "elastic"}, {ThrottleKind(3), "invalid"}, {All, "all"}, {Count(2), "invalid"},
-		{Limited, "limited"}, {Blocked, "blocked"}, {Action(3), "invalid"}, {Prefix, "prefix"}, {Op(3), "invalid"}, {Changed, "changed"},
-		{Async, "async"}, {Strict, "strict"}, {Enforcement(2), "invalid"},
+	for _, tt := range []struct{ got, want string }{
+		{fmt.Sprint(Skip, Deny, Empty, OnMissing(3)), "skip deny empty invalid"},
+		{fmt.Sprint(DefaultOnOutage, Share, Open, Closed, OnOutage(4)), "default share open closed invalid"},
+		{fmt.Sprint(SlidingWindow, LeakyBucket, Algorithm(5)), "sliding_window leaky_bucket invalid"},
+		{fmt.Sprint(Hard, Elastic, ThrottleKind(3)), "hard elastic invalid"},
+		{fmt.Sprint(Limited, Blocked, Action(3)), "limited blocked invalid"},
+		{fmt.Sprint(All, Count(2), Async, Strict, Enforcement(2)), "all invalid async strict invalid"},
+		{fmt.Sprint(Prefix, Op(3), Changed), "prefix invalid changed"},
 	} {
-		if tt.got.String() != tt.want {
-			t.Errorf("got %q, want %q", tt.got, tt.want)
+		if tt.got != tt.want {
+			t.Errorf("got %s, want %s", tt.got, tt.want)
 		}
 	}
 }

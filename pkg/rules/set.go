@@ -120,24 +120,19 @@ func (s *Set) indexed() *index {
 func (s *Set) Attributes() []string {
 	names := make(map[string]bool)
 	for _, r := range s.rules {
-		for _, c := range r.Match {
+		conditions := slices.Concat(r.Match, r.Exclude)
+		for _, o := range r.Overrides {
+			conditions = append(conditions, o.Match...)
+		}
+		for _, c := range conditions {
 			names[c.Name] = true
 		}
-		for _, c := range r.Exclude {
-			names[c.Name] = true
+		for l := range r.lists() {
+			names[l.Attribute] = true
 		}
-		for _, name := range r.Key {
+		for _, name := range slices.Concat(r.Key, []string{r.Cost, r.Priority.By}) {
 			names[name] = true
 		}
-		for i := range r.Overrides {
-			for _, c := range r.Overrides[i].Match {
-				names[c.Name] = true
-			}
-		}
-		for _, list := range slices.Concat(r.Allow, r.Deny) {
-			names[list.Attribute] = true
-		}
-		names[r.Cost], names[r.Priority.By] = true, true
 	}
 	delete(names, "")
 	return slices.Sorted(maps.Keys(names))

@@ -28,14 +28,15 @@ func (r *Rule) validate(unread bool) faults {
 		r.validateWords(),
 		validateLists(r.Allow).in("allow"),
 		validateLists(r.Deny).in("deny"),
-		r.validateCost().in("cost"),
+		r.validateCost(),
 	)
 	if unread || all != nil {
 		return all
 	}
 	all = join(
 		r.validateUnlimited(),
-		r.validateLimit(),
+		Terms{r.Limit, r.Window, r.Burst}.validate(r),
+		validateWindow(r.Window),
 		r.validateAlgorithm(),
 		r.validateStrict(),
 		r.Throttle.validate(),
@@ -59,19 +60,35 @@ func validateName(name string) faults {
 	return nil
 }
 
-func validateMatch(match []Condition) (all faults) {
-	if len(match) > maxAttributes {
-		return faultf("has %d attributes: want at most %d", len(match), maxAttributes)
+// named is a part of a rule with the name of an attribute.
+type named struct {
+	step      any // of the path to it
+	name, why string
+}
+
+// refuseNames refuses parts that have something wrong, or the name of an earlier one.
+func refuseNames(list []named, most int) (all faults) {
+	if len(list) > most {
+		return faultf("has %d attributes: want at most %d", len(list), most)
 	}
-	for i, c := range match {
-		same := func(before Condition) bool { return before.Name == c.Name }
-		if why := c.wrong(); why != "" {
-			all.add(path{strictyaml.Key(c.Name)}, "attribute %.40q: %s", c.Name, why)
-		} else if slices.ContainsFunc(match[:i], same) {
-			all.add(path{strictyaml.Key(c.Name)}, "attribute %q occurs twice", c.Name)
+	seen := make(map[string]bool, len(list))
+	for _, one := range list {
+		if one.why == "" && seen[one.name] {
+			one.why = "occurs twice"
+		}
+		if seen[one.name] = true; one.why != "" {
+			all.add(path{one.step}, "attribute %.40q: %s", one.name, one.why)
 		}
 	}
 	return all
+}
+
+func validateMatch(match []Condition) faults {
+	list := make([]named, len(match))
+	for i, c := range match {
+		list[i] = named{strictyaml.Key(c.Name), c.Name, c.wrong()}
+	}
+	return refuseNames(list, maxAttributes)
 }
 
 func validateExclude(conditions []Condition) faults {
@@ -89,7 +106,7 @@ func (c *Condition) wrong() string {
 		return why
 	}
 	switch {
-	case int(c.Op) >= len(opWords):
+	case c.Op.String() == invalid:
 		return fmt.Sprintf("%d is not one of equal, present, prefix", c.Op)
 	case !utf8.ValidString(c.Value):
 		return "its value is not UTF-8"
@@ -101,8 +118,7 @@ func (c *Condition) wrong() string {
 	return c.wrongFold()
 }
 
-// wrongFold says what is wrong with a condition on a folded path that no such path would meet, or
-// "".
+// wrongFold says why no folded path would meet a condition on one, or "".
 func (c *Condition) wrongFold() string {
 	switch folded := identity.FoldPath(c.Value); {
 	case c.Name != identity.FoldedPath:
@@ -114,18 +130,12 @@ func (c *Condition) wrongFold() string {
 	return ""
 }
 
-func validateKey(key []string) (all faults) {
-	if len(key) > maxAttributes {
-		return faultf("has %d attributes: want at most %d", len(key), maxAttributes)
-	}
+func validateKey(key []string) faults {
+	list := make([]named, len(key))
 	for i, name := range key {
-		if why := checkName(name); why != "" {
-			all.add(path{i}, "attribute %.40q: %s", name, why)
-		} else if slices.Contains(key[:i], name) {
-			all.add(path{i}, "attribute %q occurs twice", name)
-		}
+		list[i] = named{i, name, checkName(name)}
 	}
-	return all
+	return refuseNames(list, maxAttributes)
 }
 
 func (r *Rule) validateWords() faults {
@@ -143,7 +153,7 @@ func (r *Rule) validateWords() faults {
 	return all
 }
 
-// validateUnlimited refuses what would limit somebody after all, or would have no effect.
+// validateUnlimited refuses fields that would limit some caller, or would have no effect.
 func (r *Rule) validateUnlimited() (all faults) {
 	if !r.Unlimited {
 		return nil
@@ -169,11 +179,22 @@ func (r *Rule) validateUnlimited() (all faults) {
 	return all
 }
 
-func (r *Rule) validateLimit() faults {
-	if r.Limit < 1 || r.Limit > window.MaxCount {
-		return faultf("%d: want 1 to %d hits", r.Limit, window.MaxCount).in("limit")
+// validate checks the limit of a rule, or of one of its overrides.
+func (t Terms) validate(r *Rule) faults {
+	var all faults
+	if t.Limit < 1 || t.Limit > window.MaxCount {
+		all.add(path{"limit"}, "%d: want 1 to %d hits", t.Limit, window.MaxCount)
 	}
-	return validateWindow(r.Window)
+	switch {
+	case !r.hasBurst() && t.Burst != 0:
+		all.add(path{"burst"}, "%v has none: want token_bucket or leaky_bucket", r.Algorithm)
+	case r.hasBurst() && (t.Burst < 1 || t.Burst > window.MaxCount):
+		all.add(path{"burst"}, "%d: want 1 to %d", t.Burst, window.MaxCount)
+	}
+	if t.Window.Fixed != r.Window.Fixed || t.Window.Kind != r.Window.Kind {
+		all.add(path{"limit"}, "want the rule's algorithm, %v", r.Algorithm)
+	}
+	return all
 }
 
 func validateWindow(shape window.Shape) faults {
@@ -203,4 +224,48 @@ func checkName(name string) string {
 		}
 	}
 	return ""
+}
+
+// fault is something wrong with a rule, and the path to it: names of fields, places in lists
+// from 0, and strictyaml.Keys, which are in the reason.
+type fault struct {
+	path   path
+	reason string
+}
+
+// String is the fields on the path, and the reason.
+func (f fault) String() string { return strictyaml.PathText(f.path, "") + f.reason }
+
+// faults are the mistakes of a rule; nil if it has none.
+type faults []fault
+
+func faultf(format string, args ...any) faults {
+	return faults{{reason: fmt.Sprintf(format, args...)}}
+}
+
+// path are the steps to a fault.
+type path = []any
+
+// add adds a fault at the path.
+func (f *faults) add(at path, format string, args ...any) {
+	*f = append(*f, fault{at, fmt.Sprintf(format, args...)})
+}
+
+// in puts steps before the paths.
+func (f faults) in(steps ...any) faults {
+	for i := range f {
+		f[i].path = slices.Concat(steps, f[i].path)
+	}
+	return f
+}
+
+// join leaves out all faults with the same path but the first.
+func join(all ...faults) (joined faults) {
+	for _, f := range slices.Concat(all...) {
+		same := func(other fault) bool { return slices.Equal(f.path, other.path) }
+		if len(joined) < strictyaml.MaxMistakes && !slices.ContainsFunc(joined, same) {
+			joined = append(joined, f)
+		}
+	}
+	return joined
 }

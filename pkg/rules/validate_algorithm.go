@@ -13,13 +13,6 @@ func (r *Rule) validateAlgorithm() faults {
 		return faultf("%v has no fixed window", r.Algorithm).in("algorithm")
 	case r.Window.Kind != r.Algorithm.kind():
 		return faultf("%v has no window of kind %d", r.Algorithm, r.Window.Kind).in("algorithm")
-	case r.Window.Buckets != 1 && r.Algorithm == FixedWindow:
-		return faultf("%d buckets: %v is not cut into buckets", r.Window.Buckets, r.Algorithm).
-			in("buckets")
-	case !r.hasBurst() && r.Burst != 0:
-		return faultf("%v has none: want token_bucket or leaky_bucket", r.Algorithm).in("burst")
-	case r.hasBurst() && (r.Burst < 1 || r.Burst > window.MaxCount):
-		return faultf("%d: want 1 to %d", r.Burst, window.MaxCount).in("burst")
 	case r.Algorithm == LeakyBucket && r.Count == All:
 		return faultf("all: a hit that a leaky_bucket denies does not wait in its queue, so " +
 			"there is nothing to count").in("count")
@@ -32,20 +25,18 @@ func (r *Rule) validateStrict() faults {
 	if r.Enforcement != Strict {
 		return nil
 	}
-	const why = "strict enforcement grants permits per bucket beforehand, and "
-	const want = ": want sliding_window or fixed_window"
-	switch {
+	bad := map[Algorithm]string{
+		SlidingLog:  "a sliding_log counts whole buckets that have partly left",
+		TokenBucket: "token_bucket has tokens that belong to no bucket",
+		LeakyBucket: "leaky_bucket grants turns already",
+	}
+	switch why := bad[r.Algorithm]; {
 	case r.OnOutage != Closed:
 		return faultf("%s lets requests pass without a permit, and under strict enforcement none "+
 			"may: want closed", r.OnOutage).in("on_outage")
-	case r.Algorithm == SlidingLog:
-		return faultf(why + "a sliding_log counts whole buckets that have partly left" + want).
-			in("enforcement")
-	case r.Algorithm == TokenBucket:
-		return faultf(why + "token_bucket has tokens that belong to no bucket" + want).
-			in("enforcement")
-	case r.Algorithm == LeakyBucket:
-		return faultf(why + "leaky_bucket grants turns already" + want).in("enforcement")
+	case why != "":
+		return faultf("strict enforcement grants permits per bucket beforehand, and %s: want "+
+			"sliding_window or fixed_window", why).in("enforcement")
 	case r.Count == All:
 		return faultf("all: denied hits have no permit, so they cannot count under strict " +
 			"enforcement").in("count")

@@ -54,63 +54,28 @@ func (o *Override) validate(r *Rule) faults {
 	case o.Limit == 0 && o.Burst != 0:
 		return faultf("there is no limit that this burst is for: a factor multiplies the rule's").
 			in("burst")
-	case o.Factor != 0:
-		return validateFactor(o.Factor)
+	case o.Limit != 0 && o.Window == window.Shape{}:
+		return r.termsOf(o).validate(r)
 	case o.Limit != 0:
-		return o.validateLimit(r)
+		return join(r.termsOf(o).validate(r), validateWindow(o.Window))
+	case o.Action == Limited && !(o.Factor >= 0.001 && o.Factor <= 1e6):
+		return faultf("%gx: want 0.001x to 1000000x", o.Factor).in("limit")
 	}
 	return nil
 }
 
-const minFactor, maxFactor = 0.001, 1e6
-
-func validateFactor(factor float64) faults {
-	if !(factor >= minFactor && factor <= maxFactor) {
-		return faultf("%gx: want 0.001x to 1000000x", factor).in("limit")
-	}
-	return nil
-}
-
-func (o *Override) validateLimit(r *Rule) faults {
-	if o.Limit < 1 || o.Limit > window.MaxCount {
-		return faultf("%d: want 1 to %d hits", o.Limit, window.MaxCount).in("limit")
-	}
-	switch {
-	case !r.hasBurst() && o.Burst != 0:
-		return faultf("%v has none: want token_bucket or leaky_bucket", r.Algorithm).in("burst")
-	case r.hasBurst() && (o.Burst < 1 || o.Burst > window.MaxCount):
-		return faultf("%d: want 1 to %d", o.Burst, window.MaxCount).in("burst")
-	case o.Window == (window.Shape{}):
-		return nil
-	case o.Window.Fixed != r.Window.Fixed || o.Window.Kind != r.Window.Kind:
-		return faultf("want the rule's algorithm, %v", r.Algorithm).in("limit")
-	case o.Window.Buckets != 1 && r.Algorithm == FixedWindow:
-		return faultf("%d buckets: %v is not cut into buckets", o.Window.Buckets, r.Algorithm).
-			in("buckets")
-	}
-	return validateWindow(o.Window)
-}
-
-func validateLists(lists []List) (all faults) {
-	seen := make(map[string]bool, len(lists))
-	for _, list := range lists {
-		why := checkName(list.Attribute)
-		switch {
-		case why != "":
-		case seen[list.Attribute]:
-			why = "occurs twice"
-		case len(list.Values) == 0 && len(list.Prefixes) == 0:
+func validateLists(lists []List) faults {
+	list := make([]named, len(lists))
+	var all faults
+	for i, l := range lists {
+		why := checkName(l.Attribute)
+		if why == "" && len(l.Values) == 0 && len(l.Prefixes) == 0 {
 			why = "nobody is on the list"
 		}
-		if why != "" {
-			all.add(path{strictyaml.Key(list.Attribute)}, "attribute %.40q: %s", list.Attribute,
-				why)
-			continue
-		}
-		seen[list.Attribute] = true
-		all = append(all, list.validate().in(list.Attribute)...)
+		list[i] = named{strictyaml.Key(l.Attribute), l.Attribute, why}
+		all = append(all, l.validate().in(l.Attribute)...)
 	}
-	return all
+	return append(refuseNames(list, len(list)), all...)
 }
 
 // validate looks at what is on the list.
@@ -136,11 +101,8 @@ func (l *List) validate() (all faults) {
 }
 
 func (r *Rule) validateCost() faults {
-	if r.Cost == "" {
-		return nil
-	}
-	if why := checkName(r.Cost); why != "" {
-		return faultf("attribute %.40q: %s", r.Cost, why)
+	if why := checkName(r.Cost); r.Cost != "" && why != "" {
+		return faultf("attribute %.40q: %s", r.Cost, why).in("cost")
 	}
 	return nil
 }

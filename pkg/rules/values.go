@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"math/big"
 	"slices"
 	"strconv"
 	"strings"
@@ -16,19 +17,21 @@ import (
 )
 
 // word is a value that has a word in YAML.
-type word[T words] struct{ Is T }
+type word[T worded] struct{ Is T }
 
 // UnmarshalText accepts the words of the type.
 func (w *word[T]) UnmarshalText(text []byte) error {
-	if words := wordsOf(w.Is); !slices.Contains(words, string(text)) {
+	words := wordsOf[T]()
+	if !slices.Contains(words, string(text)) {
 		return fmt.Errorf("%.40q: want %s", text, strings.Join(words, " or "))
 	}
-	w.Is = T(slices.Index(w.Is.words(), string(text)))
+	for w.Is = 0; w.Is.String() != string(text); w.Is++ {
+	}
 	return nil
 }
 
 // MarshalText writes the word.
-func (w word[T]) MarshalText() ([]byte, error) { return []byte(wordOf(w.Is)), nil }
+func (w word[T]) MarshalText() ([]byte, error) { return []byte(w.Is.String()), nil }
 
 // whole is a whole number from 1.
 type whole int64
@@ -133,13 +136,44 @@ type percent float64
 
 // UnmarshalText accepts percentages.
 func (p *percent) UnmarshalText(text []byte) error {
-	part, err := parsePercent(string(text))
+	number, ok := strings.CutSuffix(string(text), "%")
+	if !ok || !isDecimal(number) {
+		return quoted(text, errors.New("want a percentage such as 10% or 12.5%"))
+	}
+	part, err := strconv.ParseFloat(number+"e-2", 64)
 	*p = percent(part)
 	return quoted(text, err)
 }
 
 // MarshalText writes the percentage as UnmarshalText reads it.
 func (p percent) MarshalText() ([]byte, error) { return []byte(p.String()), nil }
+
+// String is the part as a percentage, and in full, so that the same part is read from it.
+func (p percent) String() string {
+	text := strconv.FormatFloat(float64(p), 'f', -1, 64)
+	hundredfold, ok := new(big.Rat).SetString(text + "e2")
+	if !ok { // NaN or an infinity
+		return text
+	}
+	_, decimals, _ := strings.Cut(text, ".")
+	return hundredfold.FloatString(max(len(decimals)-2, 0)) + "%"
+}
+
+// parseFactor reads a factor such as 10x or 0.5x.
+func parseFactor(text string) (float64, error) {
+	number, ok := strings.CutSuffix(text, "x")
+	if !ok || !isDecimal(number) {
+		return 0, errors.New("want a factor such as 10x or 0.5x")
+	}
+	return strconv.ParseFloat(number, 64)
+}
+
+// isDecimal reports whether the text is up to 40 digits, or digits around a point.
+func isDecimal(text string) bool {
+	whole, decimals, point := strings.Cut(text, ".")
+	return len(text) <= 40 && whole != "" && allDigits(whole) &&
+		(!point || decimals != "" && allDigits(decimals))
+}
 
 // given is the percentage for an error.
 func given(part float64) string {

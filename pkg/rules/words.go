@@ -1,10 +1,6 @@
 package rules
 
-import (
-	"cmp"
-	"slices"
-	"strings"
-)
+import "strings"
 
 // OnMissing is what a rule does with a request that lacks an attribute of its key.
 type OnMissing uint8
@@ -78,74 +74,66 @@ const (
 	queue                 // the caller may wait
 )
 
-// The words of YAML, by value; "" where a value has none.
-var (
-	onMissingWords = []string{Skip: "skip", Deny: "deny", Empty: "empty"}
-	algorithmWords = []string{
-		SlidingWindow: "sliding_window", FixedWindow: "fixed_window", SlidingLog: "sliding_log",
-		TokenBucket: "token_bucket", LeakyBucket: "leaky_bucket",
-	}
-	enforcementWords = []string{Async: "async", Strict: "strict"}
-	onOutageWords    = []string{DefaultOnOutage: "", Share: "share", Open: "open", Closed: "closed"}
-	throttleWords    = []string{Hard: "hard", Soft: "soft", Elastic: "elastic"}
-	onLimitWords     = []string{reject: "reject", queue: "queue"}
-	countWords       = []string{Admitted: "admitted", All: "all"}
-	actionWords      = []string{Limited: "", Unlimited: "unlimited", Blocked: "blocked"}
-)
-
-func (OnMissing) words() []string    { return onMissingWords }
-func (Algorithm) words() []string    { return algorithmWords }
-func (Enforcement) words() []string  { return enforcementWords }
-func (OnOutage) words() []string     { return onOutageWords }
-func (ThrottleKind) words() []string { return throttleWords }
-func (onLimit) words() []string      { return onLimitWords }
-func (Count) words() []string        { return countWords }
-func (Action) words() []string       { return actionWords }
+// String is the word of YAML, or "invalid".
+func (o OnMissing) String() string { return wordOf(o, "skip", "deny", "empty") }
 
 // String is the word of YAML, or "invalid".
-func (o OnMissing) String() string { return wordOf(o) }
-
-// String is the word of YAML, or "invalid".
-func (a Algorithm) String() string { return wordOf(a) }
-
-// String is the word of YAML, or "invalid".
-func (e Enforcement) String() string { return wordOf(e) }
-
-// String is the word of YAML, or "default", or "invalid".
-func (o OnOutage) String() string { return cmp.Or(wordOf(o), "default") }
-
-// String is the word of YAML, or "invalid".
-func (k ThrottleKind) String() string { return wordOf(k) }
-
-// String is the word of YAML, or "invalid".
-func (c Count) String() string { return wordOf(c) }
-
-// String is the word of YAML, or "limited", or "invalid".
-func (a Action) String() string { return cmp.Or(wordOf(a), "limited") }
-
-// words is a type whose values have words.
-type words interface {
-	~uint8
-	words() []string
+func (a Algorithm) String() string {
+	return wordOf(a,
+		"sliding_window", "fixed_window", "sliding_log", "token_bucket", "leaky_bucket")
 }
 
-func wordOf[T words](value T) string {
-	if int(value) >= len(value.words()) {
-		return "invalid"
+// String is the word of YAML, or "invalid".
+func (e Enforcement) String() string { return wordOf(e, "async", "strict") }
+
+// String is the word of YAML, or "default", or "invalid".
+func (o OnOutage) String() string { return wordOf(o, unset, "share", "open", "closed") }
+
+// String is the word of YAML, or "invalid".
+func (k ThrottleKind) String() string { return wordOf(k, "hard", "soft", "elastic") }
+
+// String is the word of YAML, or "invalid".
+func (c Count) String() string { return wordOf(c, "admitted", "all") }
+
+// String is the word of YAML, or "limited", or "invalid".
+func (a Action) String() string { return wordOf(a, "limited", "unlimited", "blocked") }
+
+// String is the word of YAML, or "invalid".
+func (o onLimit) String() string { return wordOf(o, "reject", "queue") }
+
+const (
+	unset   = "default" // the word of a value that has none in YAML
+	invalid = "invalid" // the word of a number that is no value of its type
+)
+
+// wordOf is the word of a value by the words of all values of its type.
+func wordOf[T ~uint8](value T, words ...string) string {
+	if int(value) >= len(words) {
+		return invalid
 	}
-	return value.words()[value]
+	return words[value]
+}
+
+// worded is a type whose values have words.
+type worded interface {
+	~uint8
+	String() string
+}
+
+// wordsOf are the words that the type has in YAML.
+func wordsOf[T worded]() (words []string) {
+	for value := T(0); value.String() != invalid; value++ {
+		if value.String() != unset {
+			words = append(words, value.String())
+		}
+	}
+	return words
 }
 
 // checkWord refuses values that have no word.
-func checkWord[T words](value T) faults {
-	if int(value) < len(value.words()) {
+func checkWord[T worded](value T) faults {
+	if value.String() != invalid {
 		return nil
 	}
-	return faultf("%d is not one of %s", value, strings.Join(wordsOf(value), ", "))
-}
-
-// wordsOf are the words of the value's type.
-func wordsOf[T words](value T) []string {
-	unnamed := func(word string) bool { return word == "" }
-	return slices.DeleteFunc(slices.Clone(value.words()), unnamed)
+	return faultf("%d is not one of %s", value, strings.Join(wordsOf[T](), ", "))
 }

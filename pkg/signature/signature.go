@@ -1,11 +1,11 @@
-// Package signature tells values of NATS buckets that count from those that somebody else has put
-// there.
+// Package signature signs values of NATS buckets and verifies them, so that values of other writers
+// do not count.
 //
-// Who can write into a bucket is for the server's accounts to say; who may decide what is in force
-// is for signatures. A writer has a [Key], and signs with each value its bucket, its key, the
-// operation, a version and when it expires. A reader has a [Verifier], which holds public keys
-// only: it takes what one of them has signed, and of two values of a key the one with the higher
-// version. A value that is not signed, a deletion or an older version changes nothing.
+// The accounts of the server decide about writing into a bucket; signatures decide about what is in
+// force. A writer has a [Key], and signs with each value its bucket, its key, the operation, a
+// version and the time at which it expires. A reader has a [Verifier], which holds public keys only:
+// it takes values signed with one of them, and of two values of a key the one with the higher
+// version. An unsigned value, a deletion or an older version changes nothing.
 //
 // Keys are Ed25519, written as NATS writes the keys of accounts: a private one is a seed that
 // begins with SA, a public one begins with A. No user of NATS can log in with such a key, so none
@@ -34,7 +34,7 @@ const (
 	Lift Operation = "lift"
 )
 
-// Claims are what is signed besides the value itself.
+// Claims are signed together with the value.
 type Claims struct {
 	// Bucket and Key are where the value belongs.
 	Bucket, Key string
@@ -60,7 +60,7 @@ var (
 	ErrExpired = fmt.Errorf("%w: it has expired", ErrRefused)
 	// ErrOutrun says that a newer value, which came into the bucket later, has been taken already.
 	ErrOutrun = fmt.Errorf("%w: there is a newer one", ErrRefused)
-	// ErrDeleted says that there is a mark of a deletion, which nobody can sign.
+	// ErrDeleted says that the value was deleted: a deletion cannot be signed.
 	ErrDeleted = fmt.Errorf("%w: a deletion is not signed", ErrRefused)
 
 	errUnsigned = fmt.Errorf("%w: it is not signed", ErrRefused)
@@ -90,7 +90,7 @@ func (c Claims) expires() int64 {
 // knows.
 const format = "1"
 
-// text is a signature as it goes with a value: claims, who has signed, and the signature proper.
+// text returns a signature as it is stored beside a value: claims, public key and signature.
 // Bucket and key are not in it: the reader knows where it has read.
 func (c Claims) text(public string, signature []byte) string {
 	return fmt.Sprintf("%s.%s.%d.%d.%s.%s", format, c.Operation, c.Version, c.expires(), public,
@@ -100,7 +100,7 @@ func (c Claims) text(public string, signature []byte) string {
 // mostText is the most bytes of a signature's text.
 const mostText = 256
 
-// Signature is one that has been read, and not checked.
+// Signature is a signature that has been read, and not verified.
 type Signature struct {
 	Claims
 	// By is the public key that it says it is by.
@@ -121,12 +121,13 @@ func Parse(bucket, key, text string) (Signature, error) {
 	version, errVersion := strconv.ParseUint(parts[2], 10, 64)
 	expires, errExpires := strconv.ParseInt(parts[3], 10, 64)
 	bytes, errBytes := base64.RawURLEncoding.DecodeString(parts[5])
-	s := Signature{Claims{Bucket: bucket, Key: key, Operation: Operation(parts[1]), Version: version}, parts[4], bytes}
+	claims := Claims{Bucket: bucket, Key: key, Operation: Operation(parts[1]), Version: version}
+	s := Signature{claims, parts[4], bytes}
 	if expires > 0 {
 		s.Expires = time.UnixMilli(expires)
 	}
-	known := s.Operation == Put || s.Operation == Lift
-	if errors.Join(errVersion, errExpires, errBytes) != nil || !known || s.text(s.By, bytes) != text {
+	if errors.Join(errVersion, errExpires, errBytes) != nil || s.text(s.By, bytes) != text ||
+		s.Operation != Put && s.Operation != Lift {
 		return Signature{}, errText
 	}
 	return s, nil
@@ -147,8 +148,9 @@ func NewKey() (*Key, error) {
 	return newKey(pair)
 }
 
-// errSeed says nothing of what is there instead, which may be another secret.
-var errSeed = errors.New("no signing key in it (want a seed that begins with SA, as \"aggregator keygen\" makes them)")
+// errSeed does not quote the content, which may be another secret.
+var errSeed = errors.New("no signing key in it (want a seed that begins with SA, as " +
+	"\"aggregator keygen\" makes them)")
 
 // ParseKey finds a key's seed in a file's content: the line that begins with SA.
 func ParseKey(content []byte) (*Key, error) {

@@ -49,7 +49,7 @@ type Verifier struct {
 	held     map[place]Held
 	pruneAt  int // entries of held
 	refusals int64
-	unsaid   int64 // refusals since the log was last told
+	unsaid   int64 // refusals since the last line in the log
 	saidAt   time.Time
 }
 
@@ -58,7 +58,7 @@ type place struct{ bucket, key string }
 // Found is a value as it was found in a bucket.
 type Found struct {
 	Bucket, Key string
-	// Value is what was signed, and Text its signature's, "" if there is none.
+	// Value is the signed value, and Text its signature, "" if there is none.
 	Value []byte
 	Text  string
 	// Raw is the bucket's whole value, signature included, and Written when it came there.
@@ -74,8 +74,8 @@ type Held struct {
 	Written time.Time
 }
 
-// NewVerifier returns one that trusts these public keys. The log is told of refusals, once in a
-// while; nil is none.
+// NewVerifier returns a verifier that trusts these public keys. It logs refusals once in a while; log
+// may be nil.
 func NewVerifier(log *slog.Logger, publicKeys ...string) (*Verifier, error) {
 	if len(publicKeys) == 0 || len(publicKeys) > MostPublicKeys {
 		return nil, fmt.Errorf("%d public keys: want 1 to %d", len(publicKeys), MostPublicKeys)
@@ -83,7 +83,8 @@ func NewVerifier(log *slog.Logger, publicKeys ...string) (*Verifier, error) {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	v := &Verifier{pairs: make(map[string]nkeys.KeyPair), log: log, held: make(map[place]Held), pruneAt: firstPrune}
+	v := &Verifier{log: log, pruneAt: firstPrune,
+		pairs: make(map[string]nkeys.KeyPair), held: make(map[place]Held)}
 	for _, public := range publicKeys {
 		pair, err := nkeys.FromPublicKey(public)
 		if err != nil || !nkeys.IsValidPublicAccountKey(public) {
@@ -120,9 +121,9 @@ func (c Claims) past(now time.Time) bool {
 	return !c.Expires.IsZero() && now.After(c.Expires.Add(ClockTolerance))
 }
 
-// Take is Verify of a value that is to be in force: it also refuses what is older than what was
-// taken before. The error is ErrOutrun if that is no wonder, since another reader was quicker. A
-// value may be taken again and again. Refusals are the caller's to tell [Verifier.Refuse] of.
+// Take verifies a value that is to be in force, and also refuses one that is older than the value
+// taken before. The error is ErrOutrun if another reader was quicker, which is normal. A value may be
+// taken again. The caller reports refusals with [Verifier.Refuse].
 func (v *Verifier) Take(f Found, now time.Time) (Signature, error) {
 	at := place{f.Bucket, f.Key}
 	v.mu.Lock()
@@ -175,11 +176,11 @@ func (v *Verifier) All(bucket string, now time.Time) []Held {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.pruneLocked(now)
-	return slices.DeleteFunc(slices.Collect(maps.Values(v.held)), func(of Held) bool { return of.Bucket != bucket })
+	elsewhere := func(h Held) bool { return h.Bucket != bucket }
+	return slices.DeleteFunc(slices.Collect(maps.Values(v.held)), elsewhere)
 }
 
-// sayEvery bounds what the log is told of refusals: who can write into a bucket can do so without
-// end.
+// sayEvery bounds the lines about refusals in the log: a writer can cause refusals without end.
 const sayEvery = 10 * time.Second
 
 // Refuse counts that something which was found in this place did not count, unless it was

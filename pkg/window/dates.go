@@ -1,25 +1,21 @@
 package window
 
-import (
-	"math"
-	"math/bits"
-)
+import "math"
 
-// Dates are what one party knows of when its own hits of a token bucket came; all others are taken
-// as of their bucket's end.
+// Dates hold when the own hits of one party came to a token bucket, as far as it is known. All other
+// hits count from the end of their bucket.
 //
-// Of the newest bucket it is one time: its hits leave behind what they would if all had come then,
-// which is the latest time, over all of them, at which one came less what those before it take to
-// drain. Of each bucket before it is how many of its hits have drained by its end, for which at its
-// end
+// For the newest bucket that is one time: its hits leave the same level as if all had come then. It
+// is the latest, over all hits, of the time of the hit less the time in which those before it drain.
+// For each older bucket it is the number of its hits that had drained by its end, where
 //
 //	level = max(level - what drains in a bucket, -drained) + count
 //
 // So the level by own hits is exact, but for a part of a hit. With others' hits among the counts it
 // is still never too low: these can only have kept own ones from draining sooner.
 //
-// The zero value knows nothing. It goes along with counts, newest first, that are kept by the same
-// party; it is not safe for concurrent use, nor to be copied (see Copy).
+// The zero value knows no hits. The same party keeps counts, newest first, beside it. It is not safe
+// for concurrent use, and must not be copied by assignment (see Copy).
 type Dates struct {
 	own   int64    // hits of the newest bucket that have been dated
 	added int64    // the same, and those that were taken out again
@@ -53,8 +49,8 @@ func (t *Dates) Add(d Drain, newest, at, hits int64) {
 // Added is how many own hits of the newest bucket have been noted so far.
 func (t *Dates) Added() int64 { return t.added }
 
-// Remove takes own hits of a bucket of some age out, of which it is not known when they came, but
-// that it was after so many of that bucket had been noted; 0 is always true.
+// Remove takes own hits of a bucket of some age out. When they came is not known, only that at least
+// after hits of that bucket had been noted before them; 0 is always true.
 func (t *Dates) Remove(d Drain, age, hits, after int64) {
 	switch {
 	case hits <= 0:
@@ -67,7 +63,7 @@ func (t *Dates) Remove(d Drain, age, hits, after int64) {
 	}
 }
 
-// Advance makes so many later buckets than newest the newest one. Drain is that of before.
+// Advance makes the bucket newest+by the newest one. d has the limits from before.
 func (t *Dates) Advance(d Drain, newest, by int64, live int) {
 	if by <= 0 {
 		return
@@ -137,12 +133,8 @@ func (d Drain) goneBy(newest, age int64) (gone int64) {
 	return gone
 }
 
-// takes is how long so many hits take to drain, in ns, rounded down.
+// takes returns the time in which the hits drain, in ns, rounded down.
 func (d Drain) takes(hits int64) int64 {
-	hi, lo := bits.Mul64(uint64(d.parts(hits)), uint64(d.Shape.BucketSize()))
-	if hi >= uint64(d.Limit) {
-		return longest
-	}
-	quotient, _ := bits.Div64(hi, lo, uint64(d.Limit))
-	return int64(min(quotient, uint64(longest)))
+	ns, _ := d.spanOf(d.parts(hits))
+	return int64(ns)
 }

@@ -6,8 +6,9 @@ import "math/bits"
 // Bucket(now)-i, never negative. There are Live() of them; missing ones count as 0
 // and further ones are not looked at.
 
-// Remaining is the largest cost that still fits at now, at least 0: the limit less
-// the full buckets and the oldest one's share, rounded up, or all of it in a log. It is exact for all counts.
+// Remaining returns the largest cost that still fits at now, at least 0: the limit less the full
+// buckets and the share of the oldest one, rounded up, or in a log all of it. It is exact for all
+// counts.
 //
 // Between two hits it only grows, as long as now stays within one bucket.
 func (s Shape) Remaining(counts []int64, limit, now int64) int64 {
@@ -65,6 +66,13 @@ func (s Shape) share(oldest, now int64) int64 {
 	}
 	// hi < size, as the second factor is <= size: Div64 cannot overflow.
 	return roundUp(bits.Div64(hi, lo, uint64(size)))
+}
+
+// mulDiv is a·b/c with its remainder, for factors that are not negative, and a quotient that an
+// int64 has room for.
+func mulDiv(a, b, c int64) (quotient, remainder uint64) {
+	hi, lo := bits.Mul64(uint64(a), uint64(b))
+	return bits.Div64(hi, lo, uint64(c))
 }
 
 func roundUp(quotient, remainder uint64) int64 {

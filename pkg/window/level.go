@@ -6,12 +6,12 @@ import (
 	"time"
 )
 
-// Level is how much had not drained at the end of a bucket.
+// Level is the amount that had not drained at the end of a bucket.
 type Level struct {
-	// Bucket is the one at whose end it was so.
+	// Bucket is the number of that bucket.
 	Bucket int64
-	// Parts is how much there was, in parts of a hit: each is 1/Buckets of one, so that what drains in
-	// a bucket is a whole number of them. At most MaxCount hits.
+	// Parts is the amount in parts of a hit. A part is 1/Buckets of a hit, so that a whole number of
+	// parts drains in a bucket. At most MaxCount hits.
 	Parts int64
 }
 
@@ -50,7 +50,7 @@ type Drain struct {
 // Rate is a limit of before.
 type Rate struct {
 	// Until is when another one came, in eighths of a bucket since the epoch. (Exact parts of a
-	// bucket, so that whoever reckons, and whenever, comes to the same whole number.)
+	// bucket, so that every party computes the same whole number at any time.)
 	Until int64
 	// Limit is as that of [Drain].
 	Limit int64
@@ -62,12 +62,13 @@ const eighths = 8
 // mostPast is how many limits of before are remembered.
 const mostPast = 8
 
-// InForce is when a revision came into force that was first heard of now, both in Unix nanoseconds:
-// when its rules were written, as revisions usually are that time in milliseconds, so that all who
-// hear of it agree; or now, if that was not within the last minute.
+// InForce returns the time at which a revision that arrived now came into force, both in Unix
+// nanoseconds. A revision usually is the time of its writing in milliseconds: that time is taken if
+// it is within the last minute, so that all parties agree, and else now.
 func InForce(revision uint64, now int64) int64 {
 	const most = uint64(math.MaxInt64 / int64(time.Millisecond))
-	if at := int64(min(revision, most)) * int64(time.Millisecond); at <= now && now-at <= int64(time.Minute) {
+	at := int64(min(revision, most)) * int64(time.Millisecond)
+	if at <= now && now-at <= int64(time.Minute) {
 		return at
 	}
 	return now
@@ -79,7 +80,8 @@ func (d Drain) After(limit, at int64) []Rate {
 	if limit == d.Limit {
 		return d.Past
 	}
-	until := eighths*d.Shape.Bucket(at) + eighths*elapsed(at, int64(d.Shape.BucketSize()))/int64(d.Shape.BucketSize())
+	size := int64(d.Shape.BucketSize())
+	until := eighths*d.Shape.Bucket(at) + eighths*elapsed(at, size)/size
 	if n := len(d.Past); n > 0 {
 		until = max(until, d.Past[n-1].Until)
 	}
@@ -93,7 +95,8 @@ func (d Drain) After(limit, at int64) []Rate {
 	return past[max(len(past)-mostPast, 0):]
 }
 
-// gone is how much drains between two times in eighths of a bucket, if there is enough.
+// gone returns the parts that drain between two times in eighths of a bucket, if the level is high
+// enough.
 func (d Drain) gone(from, to int64) (sum uint64) {
 	drain := func(limit, until int64) {
 		hi, lo := bits.Mul64(uint64(limit), uint64(max(until-from, 0)))
@@ -109,8 +112,8 @@ func (d Drain) gone(from, to int64) (sum uint64) {
 	return sum
 }
 
-// Settle brings a level forward to the end of a bucket, or returns it as it is if it is there already.
-// counts[0] is of the bucket newest.
+// Settle advances a level to the end of a bucket. A level that is at that end or later is returned
+// unchanged. counts[0] is the count of the bucket newest.
 func (d Drain) Settle(l Level, counts []int64, newest, bucket int64) Level {
 	for l.Bucket < bucket {
 		next := newest - int64(len(counts)) + 1 // the oldest that has a count
@@ -134,10 +137,11 @@ func (d Drain) Settle(l Level, counts []int64, newest, bucket int64) Level {
 	return l
 }
 
-// drained is what is left at the end of a bucket of a level at the end of an earlier one, without a
-// hit.
+// drained returns the level at the end of the bucket to, from the level at the end of an earlier
+// bucket and without hits between them.
 func (d Drain) drained(parts, from, to int64) int64 {
 	buckets := to - from
+	// Not changedIn, which is not inlined: this runs for every bucket.
 	if n := len(d.Past); n > 0 && d.Past[n-1].Until > eighths*(from+1) {
 		return max(parts-int64(d.gone(eighths*(from+1), eighths*(to+1))), 0)
 	}
@@ -149,11 +153,11 @@ func (d Drain) drained(parts, from, to int64) int64 {
 
 func (d Drain) parts(hits int64) int64 { return min(hits, MaxCount) * int64(d.Shape.Buckets) }
 
-// at is what drains of the level in the bucket of now, how much it was at a time in that bucket,
-// and what that bucket has added as of its end.
+// at returns the part of the level that drains in the bucket of now, the time in that bucket as of
+// which it drains, and the parts that the bucket adds at its end.
 func (d Drain) at(l Level, counts []int64, now int64) (level, from, added int64) {
 	current := d.Shape.Bucket(now)
-	if l.Bucket >= current { // somebody's clock is ahead
+	if l.Bucket >= current { // the clock of another party is ahead
 		return l.Parts, 0, 0
 	}
 	level = d.Settle(l, counts, current, current-1).Parts
@@ -163,7 +167,7 @@ func (d Drain) at(l Level, counts []int64, now int64) (level, from, added int64)
 	own, as := d.dated(now)
 	own = min(own, counts[0])
 	added = d.parts(counts[0] - own)
-	if own > 0 && level < d.ebbedUp(as) { // all had drained before those that came as of then
+	if own > 0 && level < d.ebbedUp(as) { // all other hits had drained before these came
 		return d.parts(own), as, added
 	}
 	return level + d.parts(own), 0, added
@@ -178,28 +182,27 @@ func (d Drain) Level(l Level, counts []int64, now int64) int64 {
 	return max(level-d.ebbed(elapsed(now, int64(d.Shape.BucketSize())), from), 0) + added
 }
 
-// ebbed is how much drains from one time in a bucket of the present limit to a later one, if there
-// is enough.
+// ebbed returns the parts that drain at the present limit between two times in a bucket, if the
+// level is high enough.
 func (d Drain) ebbed(into, from int64) int64 {
-	hi, lo := bits.Mul64(uint64(d.Limit), uint64(max(into-from, 0)))
-	gone, _ := bits.Div64(hi, lo, uint64(d.Shape.BucketSize())) // at most Limit, as at most a bucket has passed
+	gone, _ := mulDiv(d.Limit, max(into-from, 0), int64(d.Shape.BucketSize()))
 	return int64(gone)
 }
 
-// ebbedUp is ebbed from the bucket's begin on, rounded up.
+// ebbedUp is ebbed since the start of the bucket, rounded up.
 func (d Drain) ebbedUp(into int64) int64 {
-	hi, lo := bits.Mul64(uint64(d.Limit), uint64(into))
-	return roundUp(bits.Div64(hi, lo, uint64(d.Shape.BucketSize())))
+	return roundUp(mulDiv(d.Limit, into, int64(d.Shape.BucketSize())))
 }
 
-// ebbedAll is how much has drained since the bucket of now began, in which the limit has changed,
-// if there was enough.
+// ebbedAll returns the parts that have drained since the start of the bucket of now, in which the
+// limit has changed, if the level was high enough.
 func (d Drain) ebbedAll(now int64) int64 {
 	size := int64(d.Shape.BucketSize())
-	return int64(d.gone(eighths*d.Shape.Bucket(now), eighths*d.Shape.Bucket(now)+elapsed(now, size)*eighths/size))
+	start := eighths * d.Shape.Bucket(now)
+	return int64(d.gone(start, start+elapsed(now, size)*eighths/size))
 }
 
-// drains is what drains in a bucket, if there is enough.
+// drains returns the parts that drain in a bucket, if the level is high enough.
 func (d Drain) drains(bucket int64) int64 {
 	if n := len(d.Past); n > 0 && d.Past[n-1].Until > eighths*bucket {
 		return int64(d.gone(eighths*bucket, eighths*(bucket+1)))
@@ -207,7 +210,7 @@ func (d Drain) drains(bucket int64) int64 {
 	return d.Limit
 }
 
-// changed says whether the limit has changed in the bucket of now, or will.
+// changed reports whether the limit changes in the bucket of now.
 func (d Drain) changed(now int64) bool { return d.changedIn(d.Shape.Bucket(now)) }
 
 // changedIn is changed of a bucket.
@@ -216,13 +219,13 @@ func (d Drain) changedIn(bucket int64) bool {
 	return n > 0 && d.Past[n-1].Until > eighths*bucket
 }
 
-// Count is how many hits have not drained at now, with its fraction: the level, or, of a leaky bucket,
-// as much of it as is certain. It is for people and alarms; decisions do not round.
+// Count returns the hits that have not drained at now, with their fraction: the level, or for a
+// leaky bucket the certain part of it. It is for people and alarms; decisions do not round.
 func (d Drain) Count(l Level, counts []int64, now int64) float64 {
 	return float64(d.queued(d.Level(l, counts, now))) / float64(d.Shape.Buckets)
 }
 
-// queued is what of a level counts against Burst.
+// queued returns the parts of a level that count against Burst.
 func (d Drain) queued(parts int64) int64 {
 	if d.Shape.Kind == Leaky {
 		return max(parts-d.Limit, 0)
@@ -230,8 +233,8 @@ func (d Drain) queued(parts int64) int64 {
 	return parts
 }
 
-// Use is which part of the room the level takes up at now, from 0 to more than 1. A leaky bucket has room for
-// one hit at a time without a wait: it is in use while a wait is near.
+// Use returns the part of the room that the level takes up at now, from 0 to more than 1. A leaky
+// bucket has room for one hit at a time without a wait: it is in use while a wait is near.
 func (d Drain) Use(l Level, counts []int64, now int64) float64 {
 	if d.Shape.Kind == Leaky {
 		return float64(d.Level(l, counts, now)) / float64(d.Limit)
@@ -253,19 +256,19 @@ func (d Drain) RetryAfter(l Level, counts []int64, cost, now int64) (wait time.D
 	return d.ebb(l, counts, d.parts(d.Burst)-d.parts(cost), now), true
 }
 
-// Turn is how long until a hit that joins the queue of a leaky bucket now would have its turn: until what is
-// before it has drained. With a settled level and counts that hold the hit already, it is when the
-// hit itself has. Exact but for a bucket's length, by which it may be early.
+// Turn returns the time until a hit that joins the queue of a leaky bucket now has its turn, when the
+// hits before it have drained. With counts that include the hit already, it is the time until the
+// hit itself has drained. It may be early by up to the length of a bucket.
 func (d Drain) Turn(l Level, counts []int64, now int64) time.Duration {
 	return d.ebb(l, counts, 0, now)
 }
 
-// Reset is how long until everything has drained, if no more comes.
+// Reset returns the time until everything has drained, if no more hits come.
 func (d Drain) Reset(l Level, counts []int64, now int64) time.Duration {
 	return d.until(l, counts, 0, now)
 }
 
-// ebb is how long until no more than so much counts against Burst.
+// ebb returns the time until at most these parts count against Burst.
 func (d Drain) ebb(l Level, counts []int64, parts, now int64) time.Duration {
 	if d.Shape.Kind == Leaky {
 		parts += d.Limit
@@ -273,7 +276,7 @@ func (d Drain) ebb(l Level, counts []int64, parts, now int64) time.Duration {
 	return d.until(l, counts, parts, now)
 }
 
-// until is the least wait until the level is this or lower.
+// until returns the shortest wait after which the level is at most these parts.
 func (d Drain) until(l Level, counts []int64, parts, now int64) time.Duration {
 	level, from, added := d.at(l, counts, now)
 	size := int64(d.Shape.BucketSize())
@@ -290,22 +293,26 @@ func (d Drain) until(l Level, counts []int64, parts, now int64) time.Duration {
 			return time.Duration(max(end-into, 0))
 		}
 	}
-	rest := max(level-d.ebbed(size, from), 0) + added - parts // more than 0, or the wait would have ended above
+	// More than 0, or the wait would have ended above.
+	rest := max(level-d.ebbed(size, from), 0) + added - parts
 	return time.Duration(min(size-into+d.span(rest), longest))
 }
 
 // longest keeps a wait, and a time after it, within an int64.
 const longest = int64(math.MaxInt64 / 4)
 
-// span is how long it takes for so many parts to drain, rounded up.
+// span returns the time in which the parts drain, in ns, rounded up.
 func (d Drain) span(parts int64) int64 {
+	ns, rest := d.spanOf(parts)
+	return min(roundUp(ns, rest), longest)
+}
+
+// spanOf is that time rounded down, and what remains.
+func (d Drain) spanOf(parts int64) (ns, rest uint64) {
 	hi, lo := bits.Mul64(uint64(parts), uint64(d.Shape.BucketSize()))
 	if hi >= uint64(d.Limit) {
-		return longest
+		return uint64(longest), 0
 	}
-	quotient, remainder := bits.Div64(hi, lo, uint64(d.Limit))
-	if quotient >= uint64(longest) {
-		return longest
-	}
-	return roundUp(quotient, remainder)
+	ns, rest = bits.Div64(hi, lo, uint64(d.Limit))
+	return min(ns, uint64(longest)), rest
 }

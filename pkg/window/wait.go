@@ -1,9 +1,6 @@
 package window
 
-import (
-	"math/bits"
-	"time"
-)
+import "time"
 
 // RetryAfter is the least wait after which the cost fits, if nothing else comes in
 // the meantime; 0 if it fits at once. ok is false if the cost exceeds the limit: it
@@ -35,8 +32,7 @@ func (s Shape) RetryAfter(counts []int64, limit, cost, now int64) (d time.Durati
 		return time.Duration(int64(s.Buckets-last+1)*size - into), true
 	}
 	// Now room < counts[last], or the cost would have fitted: the quotient is < size.
-	hi, lo := bits.Mul64(uint64(room), uint64(size))
-	left, _ := bits.Div64(hi, lo, uint64(counts[last]))
+	left, _ := mulDiv(room, size, counts[last])
 	// The bucket starts to melt Buckets-last buckets after the start of the current one.
 	return time.Duration(int64(s.Buckets-last+1)*size - int64(left) - into), true
 }

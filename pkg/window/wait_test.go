@@ -33,41 +33,43 @@ func TestWaitsAreTheLeast(t *testing.T) {
 	})
 }
 
-func TestWaitsAtTheEdges(t *testing.T) {
+// What the random windows do not have: counts and limits beyond the bounds, and missing counts.
+func TestWindowsAtTheEdges(t *testing.T) {
 	const sec = int64(time.Second)
 	minute := Shape{Length: time.Minute, Buckets: 1}
+	longest := Shape{Length: MaxLength, Buckets: 1}
 	fixed := Shape{Length: time.Minute, Buckets: 1, Fixed: true}
-	fine := Shape{Length: time.Minute, Buckets: 6}
+	six := Shape{Length: time.Minute, Buckets: 6}
 	log := Shape{Length: time.Minute, Buckets: 6, Kind: Log}
 	const never = -1
 	for _, tt := range []struct {
-		why              string
-		shape            Shape
-		counts           []int64
-		limit, cost, now int64
-		retry, reset     time.Duration
+		why          string
+		shape        Shape
+		counts       []int64
+		limit, now   int64
+		left         int64
+		retry, reset time.Duration // of a hit of cost 1
 	}{
-		{"room is left", minute, []int64{2, 0}, 3, 1, 20 * sec, 0, 100 * time.Second},
-		{"more than the limit never fits", minute, []int64{0, 0}, 3, 4, 0, never, 0},
-		{"a limit of 0", minute, []int64{0, 0}, 0, 1, 0, never, 0},
-		{"the previous minute must melt by one of two", minute, []int64{2, 2}, 4, 1, 70 * sec, 20 * time.Second, 110 * time.Second},
-		{"rounded up to a whole nanosecond", minute, []int64{0, 7}, 7, 1, 60 * sec, 8_571_428_572, 60 * time.Second},
-		{"six buckets: the third must leave, the second by half", fine, []int64{1, 2, 4, 0, 0, 0, 0}, 4, 2, 5 * sec, 50 * time.Second, 65 * time.Second},
-		{"a log: the second of six buckets must leave altogether", log, []int64{1, 2, 4, 0, 0, 0, 0}, 4, 2, 5 * sec, 55 * time.Second, 65 * time.Second},
-		{"fixed: the next minute", fixed, []int64{3}, 3, 1, 20 * sec, 40 * time.Second, 40 * time.Second},
-		{"counts beyond the bound neither wrap nor panic", minute, []int64{math.MaxInt64, math.MaxInt64}, 1, 1, 0, 120 * time.Second, 120 * time.Second},
-		{"missing counts are 0", minute, []int64{3}, 3, 1, 20 * sec, 60 * time.Second, 100 * time.Second},
-		{"missing counts are 0", minute, nil, 3, 1, 20 * sec, 0, 0},
+		{"88·45/60 + 12 = 78", minute, []int64{12, 88}, 100, 75 * sec, 22, 0, 105 * time.Second},
+		{"a negative limit lets nothing pass", minute, []int64{0, 0}, -5, 0, 0, never, 0},
+		{"the product has 128 bits", longest, []int64{0, MaxCount}, MaxCount, int64(MaxLength) * 3 / 2, MaxCount / 2, 0, MaxLength / 2},
+		{"3 is still 3 when rounded up", minute, []int64{0, 3}, 5, 60*sec + 1, 2, 0, time.Minute - 1},
+		{"the wait is rounded up", minute, []int64{0, 7}, 7, 60 * sec, 0, 8_571_428_572, time.Minute},
+		{"the third of six must melt by 3 of 4", six, []int64{1, 2, 4, 0, 0, 0, 0}, 5, 5 * sec, 0, 42500 * time.Millisecond, 65 * time.Second},
+		{"in a log it must leave", log, []int64{1, 2, 4, 0, 0, 0, 0}, 5, 5 * sec, 0, 45 * time.Second, 65 * time.Second},
+		{"counts beyond the bound", minute, []int64{math.MaxInt64, math.MaxInt64}, 1, 0, 0, 2 * time.Minute, 2 * time.Minute},
+		{"the oldest beyond the bound", longest, []int64{0, math.MaxInt64}, MaxCount, 1, 0, 8783*time.Hour + 171_492_522_079, MaxLength - 1},
+		{"more counts than are looked at", fixed, []int64{2, 9}, 5, 60 * sec, 3, 0, time.Minute},
+		{"no counts", minute, nil, 5, 0, 5, 0, 0},
+		{"one count is missing", minute, []int64{3}, 3, 20 * sec, 0, time.Minute, 100 * time.Second},
 	} {
-		retry, ok := tt.shape.RetryAfter(tt.counts, tt.limit, tt.cost, tt.now)
+		left := tt.shape.Remaining(tt.counts, tt.limit, tt.now)
+		retry, ok := tt.shape.RetryAfter(tt.counts, tt.limit, 1, tt.now)
 		if !ok {
 			retry = never
 		}
-		if retry != tt.retry {
-			t.Errorf("%s: RetryAfter = %v, want %v", tt.why, retry, tt.retry)
-		}
-		if got := tt.shape.Reset(tt.counts, tt.now); got != tt.reset {
-			t.Errorf("%s: Reset = %v, want %v", tt.why, got, tt.reset)
+		if reset := tt.shape.Reset(tt.counts, tt.now); left != tt.left || retry != tt.retry || reset != tt.reset {
+			t.Errorf("%s: %d left, retry after %v, reset after %v", tt.why, left, retry, reset)
 		}
 	}
 }

@@ -57,7 +57,8 @@ type Shape struct {
 	// Buckets is how many buckets make up Length, from 1 to MaxBuckets. More follow
 	// the true rolling count more closely, and cost memory and time in proportion.
 	Buckets int
-	// Fixed makes a fixed window: only the current bucket counts. Buckets must be 1, and Kind Sliding.
+	// Fixed makes a fixed window: only the current bucket counts. Buckets must be 1, and Kind
+	// Sliding.
 	Fixed bool
 	// Kind is what the counts come to.
 	Kind Kind
@@ -67,9 +68,9 @@ type Shape struct {
 // leaky bucket. Remaining, RetryAfter and Reset are not for such a shape; a [Drain] has others.
 func (s Shape) Drains() bool { return s.Kind >= Token }
 
-// DefaultBuckets is into how many buckets a window of this kind and length is cut unless something
-// else is asked for: 1 if sliding; else as many, up to 100 for a log and 60 for what drains, as are a
-// whole number of milliseconds long each.
+// DefaultBuckets returns the number of buckets of a window of this kind and length if none is given:
+// 1 if it is sliding; else the most, up to 100 for a log and 60 for a token or leaky bucket, that are
+// a whole number of milliseconds long each.
 func DefaultBuckets(kind Kind, length time.Duration) int {
 	most := 1
 	switch kind {
@@ -103,7 +104,8 @@ func (s Shape) Validate() error {
 	case s.Fixed && s.Buckets != 1:
 		return fmt.Errorf("%d buckets: a fixed window has 1", s.Buckets)
 	case s.Length%(time.Duration(s.Buckets)*time.Millisecond) != 0:
-		return fmt.Errorf("%d buckets: %v cut into %d is not a whole number of milliseconds", s.Buckets, s.Length, s.Buckets)
+		return fmt.Errorf("%d buckets: %v cut into %d is not a whole number of milliseconds",
+			s.Buckets, s.Length, s.Buckets)
 	}
 	return nil
 }
@@ -116,8 +118,8 @@ func (s Shape) BucketSize() time.Duration {
 	return s.Length / time.Duration(s.Buckets)
 }
 
-// Live is how many buckets a window can touch, and so how many counts the other
-// methods take: Buckets and the one that is just leaving, or 1 if Fixed.
+// Live returns the number of buckets that a window can touch, and of the counts that the other
+// methods take: Buckets and the bucket that is just leaving, or 1 if Fixed.
 func (s Shape) Live() int {
 	if s.Fixed {
 		return 1
@@ -141,7 +143,8 @@ func (s Shape) Bucket(now int64) int64 {
 func (s Shape) End(bucket int64) int64 {
 	size := int64(s.BucketSize())
 	if bucket >= 0 { // the commonest, and divisions saved
-		if high, low := bits.Mul64(uint64(bucket)+1, uint64(size)); high == 0 && low <= math.MaxInt64 {
+		high, low := bits.Mul64(uint64(bucket)+1, uint64(size))
+		if high == 0 && low <= math.MaxInt64 {
 			return int64(low)
 		}
 		return math.MaxInt64

@@ -7,11 +7,11 @@ import (
 	"sync"
 	"time"
 
-	"github.com/offpath-io/offpath/cmd/internal/rulesfile"
 	"github.com/offpath-io/offpath/internal/natssource"
 	"github.com/offpath-io/offpath/internal/status"
 	"github.com/offpath-io/offpath/pkg/aggregate/storage"
 	"github.com/offpath-io/offpath/pkg/rules"
+	"github.com/offpath-io/offpath/pkg/rules/envoyrules"
 )
 
 // ruleBook is the set of rules in the fleet's bucket, if it has one.
@@ -30,7 +30,7 @@ func newRuleBook() *ruleBook { return &ruleBook{why: "not read yet"} }
 
 // take takes in a revision, and returns its rules as reports describe them.
 func (b *ruleBook) take(e natssource.Entry) ([]storage.Rule, error) {
-	set, err := rulesfile.Read(e.Data)
+	set, err := envoyrules.Read(e.Data)
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.text, b.revision, b.written = e.Data, e.Revision, e.Created

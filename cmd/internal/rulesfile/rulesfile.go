@@ -1,46 +1,40 @@
-// Package rulesfile reads rules for the commands: what a file may hold, the bucket may hold, and the other way round.
+// Package rulesfile reads files of rules for the commands.
 package rulesfile
 
 import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 
+	"github.com/offpath-io/offpath/internal/filesource"
 	"github.com/offpath-io/offpath/pkg/rules"
 	"github.com/offpath-io/offpath/pkg/rules/envoyrules"
 )
 
-// Read makes a set of a file's text, which is in offpath's own format or in envoyproxy/ratelimit's.
-func Read(data []byte) (*rules.Set, error) { return envoyrules.Read(data) }
-
 // Stdin is the path that means standard input.
 const Stdin = "-"
 
-// Open returns what is at path, or on stdin for Stdin, and its set. An error names the file, and the place in it.
-func Open(path string, stdin io.Reader) (data []byte, set *rules.Set, err error) {
+// Open returns the content of the file at path, or of stdin for Stdin, and its set. The file is in
+// offpath's own format or in envoyproxy/ratelimit's. An error names the file, and the place in it.
+func Open(path string, stdin io.Reader) ([]byte, *rules.Set, error) {
+	var file filesource.File
+	var err error
 	name := path
 	if path == Stdin {
 		name = "standard input"
-		data, err = io.ReadAll(io.LimitReader(stdin, rules.MaxSize+1)) // Read refuses the one byte more
+		// Read refuses the one byte more.
+		if file.Data, err = io.ReadAll(io.LimitReader(stdin, rules.MaxSize+1)); err != nil {
+			err = fmt.Errorf("load rules: %w", err)
+		}
 	} else {
-		data, err = readFile(path)
+		file, err = filesource.Read(path)
 	}
 	if err != nil {
-		return nil, nil, fmt.Errorf("load rules: %w", err)
+		return nil, nil, err
 	}
-	set, err = Read(data)
+	set, err := envoyrules.Read(file.Data)
 	if refusal, ok := errors.AsType[*rules.Error](err); ok {
 		refusal.File = name
 	}
-	return data, set, err
-}
-
-func readFile(path string) ([]byte, error) {
-	file, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer file.Close()
-	return io.ReadAll(io.LimitReader(file, rules.MaxSize+1))
+	return file.Data, set, err
 }

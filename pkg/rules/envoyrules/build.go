@@ -34,10 +34,9 @@ type way struct {
 // rules are the rules of the file, and where each one's descriptor stands.
 func (f *file) rules() ([]rules.Rule, [][]any, error) {
 	b := &build{}
-	domain := string(f.Domain)
 	start := way{
-		name:  escaped(domain, "|"),
-		match: []rules.Condition{{Name: Domain, Value: domain}},
+		name:  escaped(f.Domain, "|"),
+		match: []rules.Condition{{Name: Domain, Value: f.Domain}},
 	}
 	if err := b.descend(start, f.Descriptors); err != nil {
 		return nil, nil, err
@@ -65,14 +64,14 @@ func (b *build) descend(from way, siblings []*descriptor) error {
 
 // step is the way on to a descriptor. It shares nothing that others append to.
 func (w way) step(d *descriptor) way {
-	w.name += "|" + escaped(string(d.Key), "|=")
+	w.name += "|" + escaped(d.Key, "|=")
 	if d.Value != "" {
-		w.name += "=" + escaped(string(d.Value), "|")
+		w.name += "=" + escaped(d.Value, "|")
 	}
 	c := d.condition()
 	w.match = append(w.match[:len(w.match):len(w.match)], c)
-	if c.Op != rules.Equal && !bool(d.ShareThreshold) {
-		w.key = append(w.key[:len(w.key):len(w.key)], string(d.Key))
+	if c.Op != rules.Equal && !d.ShareThreshold {
+		w.key = append(w.key[:len(w.key):len(w.key)], d.Key)
 	}
 	w.exclude = w.exclude[:len(w.exclude):len(w.exclude)]
 	return w
@@ -80,21 +79,20 @@ func (w way) step(d *descriptor) way {
 
 // condition is what the descriptor wants of its attribute.
 func (d *descriptor) condition() rules.Condition {
-	name, value := string(d.Key), string(d.Value)
-	prefix, wildcard := strings.CutSuffix(value, "*")
+	prefix, wildcard := strings.CutSuffix(d.Value, "*")
 	switch {
-	case value == "", wildcard && prefix == "":
-		return rules.Condition{Name: name, Op: rules.Present}
+	case d.Value == "", wildcard && prefix == "":
+		return rules.Condition{Name: d.Key, Op: rules.Present}
 	case wildcard:
-		return rules.Condition{Name: name, Op: rules.Prefix, Value: prefix}
+		return rules.Condition{Name: d.Key, Op: rules.Prefix, Value: prefix}
 	}
-	return rules.Condition{Name: name, Value: value}
+	return rules.Condition{Name: d.Key, Value: d.Value}
 }
 
 // above are those of the descriptors beside d that requests go to rather than to d: a value before
 // wildcards, wildcards in the order of the file, and these before a key alone.
 func (d *descriptor) above(place int, siblings []*descriptor) []*descriptor {
-	prefix, wildcard := strings.CutSuffix(string(d.Value), "*")
+	prefix, wildcard := strings.CutSuffix(d.Value, "*")
 	if d.Value != "" && !wildcard {
 		return nil
 	}
@@ -103,7 +101,7 @@ func (d *descriptor) above(place int, siblings []*descriptor) []*descriptor {
 		if other.Key != d.Key || other == d || other.Value == "" {
 			continue
 		}
-		start, too := strings.CutSuffix(string(other.Value), "*")
+		start, too := strings.CutSuffix(other.Value, "*")
 		overlap := strings.HasPrefix(start, prefix) || too && strings.HasPrefix(prefix, start)
 		if overlap && (!too || d.Value == "" || i < place) {
 			list = append(list, other)
@@ -116,7 +114,7 @@ func (b *build) add(w way, d *descriptor) error {
 	l := d.RateLimit
 	r := rules.Rule{
 		Name: bounded(w.name), Match: w.match, Exclude: w.exclude, Exact: true, Key: w.key,
-		Shadow: bool(d.ShadowMode), Unlimited: bool(l.Unlimited),
+		Shadow: d.ShadowMode, Unlimited: l.Unlimited,
 	}
 	if !r.Unlimited {
 		r.Limit = max(int64(*l.RequestsPerUnit), 1)
@@ -136,14 +134,14 @@ func (b *build) add(w way, d *descriptor) error {
 // replace turns names of limits, of which several may have one, into those of rules. Names that no
 // limit has are left out.
 func (b *build) replace() error {
-	named := make(map[scalar][]int)
+	named := make(map[string][]int)
 	for i, l := range b.limits {
 		if l.Name != "" {
 			named[l.Name] = append(named[l.Name], i)
 		}
 	}
 	for i, l := range b.limits {
-		seen := make(map[scalar]bool)
+		seen := make(map[string]bool)
 		for _, other := range l.Replaces {
 			name := other.Name
 			if seen[name] {

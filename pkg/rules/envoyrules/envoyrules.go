@@ -18,7 +18,7 @@ import (
 const Domain = "domain"
 
 // Import reads a file of envoyproxy/ratelimit: one domain and its descriptors. Every error is a
-// *rules.Error, which tells all mistakes.
+// *rules.Error, which lists all mistakes.
 func Import(data []byte) (*rules.Set, error) {
 	doc, mistake := strictyaml.Parse(data)
 	if mistake != nil {
@@ -73,7 +73,7 @@ func read(doc *strictyaml.Document) *rules.Set {
 	return set
 }
 
-// refusal is the error that tells all these mistakes.
+// refusal is the error that lists these mistakes.
 func refusal(mistakes []strictyaml.Mistake) *rules.Error {
 	all := make([]rules.Error, len(mistakes))
 	for i, m := range mistakes {

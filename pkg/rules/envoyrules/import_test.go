@@ -70,19 +70,12 @@ func TestImportedRules(t *testing.T) {
 	}{
 		{"messages.yaml", "two levels", request("postoffice", "kind", "advertisement", "telephone", "555"), `3 per 24h0m0s by "555"`},
 		{"messages.yaml", "one level", request("postoffice", "telephone", "555"), `60 per 24h0m0s by "555"`},
-		{"messages.yaml", "the first of two levels alone", request("postoffice", "kind", "advertisement"), ""},
-		{"messages.yaml", "another value", request("postoffice", "kind", "letter", "telephone", "555"), ""},
-		{"messages.yaml", "a level more", request("postoffice", "telephone", "555", "hour", "9"), ""},
 		{"messages.yaml", "another domain", request("post", "telephone", "555"), ""},
 		{"messages.yaml", "no domain", request("postoffice", "telephone", "555")[1:], ""},
 
-		{"addresses.yaml", "a key alone", request("front", "address", "192.0.2.9"), `20 per 1s by "192.0.2.9"`},
 		{"addresses.yaml", "a value with a limit of 0", request("front", "address", "192.0.2.66"), "blocked"},
-		{"addresses.yaml", "a value without a limit", request("front", "address", "192.0.2.1"), ""},
 
 		{"everything.yaml", "a wildcard", request("shop", "path", "/api/x"), `100 per 1m0s by "/api/x"`},
-		{"everything.yaml", "the first wildcard counts", request("shop", "path", "/api/admin/x"), `100 per 1m0s by "/api/admin/x"`},
-		{"everything.yaml", "a value before wildcards", request("shop", "path", "/api/health"), ""},
 		{"everything.yaml", "a shared wildcard", request("shop", "file", "big/a"), `10 per 1h0m0s by ""`},
 		{"everything.yaml", "a number", request("shop", "status", "404"), `1000 per 168h0m0s by ""`},
 		{"everything.yaml", "a month, in shadow", request("shop", "plan", "free"), `10000 per 720h0m0s by "free" in shadow`},

@@ -16,15 +16,15 @@ func choose(list []*descriptor, entries []string) *descriptor {
 	key, value := entries[0], entries[1]
 	var best *descriptor
 	for _, fits := range []func(d *descriptor) bool{
-		func(d *descriptor) bool { return d.Value != "" && string(d.Value) == value },
+		func(d *descriptor) bool { return d.Value != "" && d.Value == value },
 		func(d *descriptor) bool {
-			prefix, wildcard := strings.CutSuffix(string(d.Value), "*")
+			prefix, wildcard := strings.CutSuffix(d.Value, "*")
 			return wildcard && strings.HasPrefix(value, prefix)
 		},
 		func(d *descriptor) bool { return d.Value == "" },
 	} {
 		for _, d := range list {
-			if best == nil && string(d.Key) == key && fits(d) {
+			if best == nil && d.Key == key && fits(d) {
 				best = d
 			}
 		}
@@ -43,27 +43,27 @@ func randomDescriptors(t *rapid.T, keys []string) []*descriptor {
 	seen := map[string]bool{}
 	for range rapid.IntRange(0, 6).Draw(t, "descriptors") {
 		d := &descriptor{
-			Key:   scalar(rapid.SampledFrom(keys).Draw(t, "key")),
-			Value: scalar(rapid.SampledFrom([]string{"", "", "x", "xy", "xyz", "y", "*", "x*", "xy*"}).Draw(t, "value")),
+			Key:   rapid.SampledFrom(keys).Draw(t, "key"),
+			Value: rapid.SampledFrom([]string{"", "", "x", "xy", "xyz", "y", "*", "x*", "xy*"}).Draw(t, "value"),
 		}
-		if seen[string(d.Key+" "+d.Value)] {
+		if seen[d.Key+" "+d.Value] {
 			continue
 		}
-		seen[string(d.Key+" "+d.Value)] = true
+		seen[d.Key+" "+d.Value] = true
 		if rapid.Bool().Draw(t, "limited") {
 			requests := count(rapid.Int64Range(0, 9).Draw(t, "requests"))
 			d.RateLimit = &limit{RequestsPerUnit: &requests, Unit: unit(units["second"]),
 				Unlimited: rapid.IntRange(0, 4).Draw(t, "unlimited") == 0}
-			d.RateLimit.Name = scalar(rapid.SampledFrom([]string{"", "n", "m"}).Draw(t, "name"))
+			d.RateLimit.Name = rapid.SampledFrom([]string{"", "n", "m"}).Draw(t, "name")
 			if d.RateLimit.Name == "m" && rapid.Bool().Draw(t, "replaces") {
 				d.RateLimit.Replaces = []limits{{"n"}}
 			}
 		}
-		d.ShareThreshold = truth(strings.HasSuffix(string(d.Value), "*") && rapid.Bool().Draw(t, "share"))
+		d.ShareThreshold = strings.HasSuffix(d.Value, "*") && rapid.Bool().Draw(t, "share")
 		if len(keys) > 1 && rapid.Bool().Draw(t, "nested") {
 			var others []string
 			for _, key := range keys {
-				if key != string(d.Key) {
+				if key != d.Key {
 					others = append(others, key)
 				}
 			}

@@ -14,31 +14,31 @@ import (
 
 // file is a domain with its descriptors.
 type file struct {
-	Domain      scalar        `yaml:"domain"`
+	Domain      string        `yaml:"domain"`
 	Descriptors []*descriptor `yaml:"descriptors"`
 }
 
 // format is that of envoyproxy/ratelimit: files may have aliases, and nothing where it means
-// nothing. The ignored fields are about metrics alone, or have no effect here.
+// nothing.
 var format = strictyaml.Format{
 	List:     "descriptors",
 	Nullable: []string{"domain", "descriptors", "key", "value", "rate_limit", "name"},
-	Ignored:  []string{"detailed_metric", "value_to_metric", "metadata"},
 	Loose:    true,
 }
 
 // descriptor is one step on the way to rate limits, and may have one itself.
 type descriptor struct {
-	Key            scalar        `yaml:"key"`
-	Value          scalar        `yaml:"value"` // empty: any
+	Key            string        `yaml:"key"`
+	Value          string        `yaml:"value"` // empty: any
 	RateLimit      *limit        `yaml:"rate_limit"`
 	Descriptors    []*descriptor `yaml:"descriptors"`
-	ShadowMode     truth         `yaml:"shadow_mode"`
-	ShareThreshold truth         `yaml:"share_threshold"` // values of a wildcard share one counter
-	QuotaMode      truth         `yaml:"quota_mode"`
-	DetailedMetric ignored       `yaml:"detailed_metric"`
-	ValueToMetric  ignored       `yaml:"value_to_metric"`
-	Metadata       ignored       `yaml:"metadata"`
+	ShadowMode     bool          `yaml:"shadow_mode"`
+	ShareThreshold bool          `yaml:"share_threshold"` // values of a wildcard share one counter
+	QuotaMode      bool          `yaml:"quota_mode"`
+	// These are about metrics alone, or have no effect here.
+	DetailedMetric struct{} `yaml:"detailed_metric"`
+	ValueToMetric  struct{} `yaml:"value_to_metric"`
+	Metadata       struct{} `yaml:"metadata"`
 
 	path []any // in the document
 }
@@ -47,31 +47,14 @@ type descriptor struct {
 type limit struct {
 	Unit            unit     `yaml:"unit"`
 	RequestsPerUnit *count   `yaml:"requests_per_unit"`
-	Unlimited       truth    `yaml:"unlimited"`
-	Name            scalar   `yaml:"name"`
+	Unlimited       bool     `yaml:"unlimited"`
+	Name            string   `yaml:"name"`
 	Replaces        []limits `yaml:"replaces"`
 }
 
 // limits are the limits of one name.
 type limits struct {
-	Name scalar `yaml:"name"`
-}
-
-// scalar is any single value as it is written, as envoyproxy/ratelimit reads it: 404 is "404".
-type scalar = strictyaml.Scalar
-
-// truth is a truth value in the words of YAML 1.1, which envoyproxy/ratelimit reads.
-type truth bool
-
-func (t *truth) UnmarshalText(text []byte) error {
-	switch strings.ToLower(string(text)) {
-	case "true", "yes", "on":
-		*t = true
-	case "false", "no", "off":
-	default:
-		return fmt.Errorf("%.40q: want true or false", text)
-	}
-	return nil
+	Name string `yaml:"name"`
 }
 
 type count int64
@@ -101,11 +84,6 @@ func (u *unit) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// ignored is a value that is not read.
-type ignored struct{}
-
-func (*ignored) UnmarshalYAML(*yaml.Node) error { return nil }
-
 // mistake is something wrong with a file, and the path to it.
 type mistake struct {
 	path   []any
@@ -129,7 +107,7 @@ const maxNested = 100
 
 // checkDescriptors checks the descriptors at a path, beneath those with the given keys.
 func checkDescriptors(doc *strictyaml.Document, list []*descriptor, path []any, keys []string) {
-	entries := make(map[[2]scalar]int, len(list))
+	entries := make(map[[2]string]int, len(list))
 	for i, d := range list {
 		if d == nil {
 			continue // it has been refused already
@@ -138,16 +116,16 @@ func checkDescriptors(doc *strictyaml.Document, list []*descriptor, path []any, 
 		refuse := func(reason string, fields ...any) {
 			doc.Refuse(slices.Concat(d.path, fields), reason)
 		}
-		if why := wrongKey(string(d.Key), keys); why != "" {
+		if why := wrongKey(d.Key, keys); why != "" {
 			refuse(why, "key")
 		}
-		if star := strings.IndexByte(string(d.Value), '*'); star >= 0 && star < len(d.Value)-1 {
+		if star := strings.IndexByte(d.Value, '*'); star >= 0 && star < len(d.Value)-1 {
 			refuse(fmt.Sprintf("%.40q: a wildcard is supported at the end alone", d.Value), "value")
 		}
 		if d.QuotaMode {
 			refuse("is not supported", "quota_mode")
 		}
-		if bool(d.ShareThreshold) && !strings.HasSuffix(string(d.Value), "*") {
+		if d.ShareThreshold && !strings.HasSuffix(d.Value, "*") {
 			refuse("the value is no wildcard, so there is nothing to share", "share_threshold")
 		}
 		unlimited := slices.Concat(d.path, []any{"rate_limit", "unlimited"})
@@ -160,11 +138,11 @@ func checkDescriptors(doc *strictyaml.Document, list []*descriptor, path []any, 
 			refuse(fmt.Sprintf("want at most %d within each other", maxNested), "descriptors")
 			continue
 		}
-		checkDescriptors(doc, d.Descriptors, d.path, append(slices.Clone(keys), string(d.Key)))
-		if first, ok := entries[[2]scalar{d.Key, d.Value}]; ok {
+		checkDescriptors(doc, d.Descriptors, d.path, append(slices.Clone(keys), d.Key))
+		if first, ok := entries[[2]string{d.Key, d.Value}]; ok {
 			refuse(fmt.Sprintf("descriptor: the same key and value as entry %d", first+1))
 		}
-		entries[[2]scalar{d.Key, d.Value}] = i
+		entries[[2]string{d.Key, d.Value}] = i
 	}
 }
 
@@ -187,12 +165,12 @@ func wrongKey(key string, keys []string) string {
 // check refuses limits of which something is missing, or too much is there.
 func (l *limit) check(refuse func(reason string, fields ...any)) {
 	switch {
-	case bool(l.Unlimited) && l.Unit != 0:
+	case l.Unlimited && l.Unit != 0:
 		refuse("is for a limit, and this is unlimited", "unit")
-	case !bool(l.Unlimited) && l.Unit == 0:
+	case !l.Unlimited && l.Unit == 0:
 		refuse("is missing", "unit")
 	}
-	if !bool(l.Unlimited) && l.RequestsPerUnit == nil {
+	if !l.Unlimited && l.RequestsPerUnit == nil {
 		refuse("is missing", "requests_per_unit")
 	}
 	for i, other := range l.Replaces {

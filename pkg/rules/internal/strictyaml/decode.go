@@ -1,15 +1,14 @@
 package strictyaml
 
 import (
-	"errors"
+	"encoding"
 	"fmt"
 	"reflect"
-	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"go.yaml.in/yaml/v4"
-	"go.yaml.in/yaml/v4/plugin/loaderlimits"
 )
 
 // Format says what may stand in a document.
@@ -19,9 +18,8 @@ type Format struct {
 	List string
 	// Nullable are the names of the fields that may be null. Entries of lists may not.
 	Nullable []string
-	// Ignored are the names of the fields in which everything is right.
-	Ignored []string
-	// Loose allows anchors, aliases, merge keys, and tags of single values.
+	// Loose allows anchors, aliases, merge keys, and tags of single values. Any single value is a
+	// string then, as it is written, and truth values have the words of YAML 1.1.
 	Loose bool
 }
 
@@ -31,217 +29,280 @@ const maxAliased = 1 << 18
 // Decode reads the document into a pointer to a struct with yaml tags. What is wrong with it is
 // added to the mistakes, and is zero in the struct. An entry of Format.List keeps its place
 // whatever is wrong with it, if the list is one of pointers.
+//
+// The library could decode, too, but accepts more than rules may have, and its errors have no path.
+// So this package walks the library's nodes. Fields of type struct{} are known and not read.
 func (d *Document) Decode(into any, format Format) {
 	d.format = format
 	if d.root.Kind != yaml.MappingNode {
-		d.at(d.root, "file: want a mapping, got %s", describe(d.root))
+		d.refuse(d.root, "file: want a mapping, got %s", describe(d.root))
 		return
 	}
-	d.check(d.root, "")
-	// The library looks for duplicate keys, too, but in quadratic time, and then skips the mapping.
-	err := d.root.Load(into, yaml.WithKnownFields(), yaml.WithUniqueKeys(false),
-		yaml.WithPlugin(loaderlimits.New(loaderlimits.AliasFunc(checkAliases))))
-	if fatal, ok := err.(*yaml.LoadError); ok {
-		path, _ := pathTo(d.root, fatal.Mark.Line, fatal.Mark.Column)
-		// The rest has not been read, so that nothing can be said of it: the mistake is everywhere.
-		d.add(fatal.Mark.Line, fatal.Mark.Column, nil, PathText(path, format.List)+fatal.Message)
+	d.read(d.root, reflect.ValueOf(into).Elem())
+}
+
+// read reads the node that d.path leads to.
+func (d *Document) read(n *yaml.Node, into reflect.Value) {
+	if into.Type() == reflect.TypeFor[struct{}]() {
 		return
 	}
-	wrong, ok := err.(*yaml.LoadErrors)
-	if !ok {
-		return
-	}
-	for _, e := range wrong.Errors {
-		if d.full() {
-			return // looking for the path to a place is slow
+	if n.Kind == yaml.AliasNode && d.format.Loose {
+		if d.open[n.Alias] {
+			d.refuse(n, "anchor %.40q contains itself", n.Value)
+			return
 		}
-		path, _ := pathTo(d.root, e.Mark.Line, e.Mark.Column)
-		d.refused(e, path, reflect.TypeOf(into))
+		d.aliases++
+		defer func() { d.aliases-- }()
+		n = n.Alias
+	}
+	if d.stopped(n) || d.refused(n) {
+		return
+	}
+	if n.Anchor != "" {
+		d.open[n] = true
+		defer delete(d.open, n)
+	}
+	if n.Tag != nullTag { // else it may be null, and is zero
+		d.readValue(n, into)
 	}
 }
 
-func checkAliases(aliased, _ int) error {
-	if aliased > maxAliased {
-		return errors.New("aliases make the file too large: write them out")
+// stopped counts the node, if an alias stands for it, and reports whether no more is read.
+func (d *Document) stopped(n *yaml.Node) bool {
+	if d.aliases > 0 && !d.done() {
+		if d.aliased++; d.aliased > maxAliased {
+			// The rest is not read, so that nothing can be said of it: the mistake is everywhere.
+			d.add(n, nil, "aliases make the file too large: write them out")
+		}
 	}
-	return nil
+	return d.done()
 }
 
-// check refuses what is a mistake whatever is read from the node, and makes it null, so that it is
-// reported once. name is that of the field that the node is the value of.
-func (d *Document) check(at *yaml.Node, name string) {
+// done reports whether no more is read: there are too many mistakes, or values of aliases.
+func (d *Document) done() bool { return d.full() || d.aliased > maxAliased }
+
+// refused refuses a node that is a mistake whatever is read from it.
+func (d *Document) refused(n *yaml.Node) bool {
+	name, _ := d.step(1).(string)
+	_, entry := d.step(1).(int)
 	switch {
-	case d.full():
-		return
-	case at.Kind == yaml.AliasNode && d.format.Loose, slices.Contains(d.format.Ignored, name):
-	case !d.format.Loose && (at.Kind == yaml.AliasNode || at.Anchor != ""):
-		d.at(at, "anchors and aliases are not supported: write it out")
-	case at.Tag == nullTag && !slices.Contains(d.format.Nullable, name):
-		d.at(at, "has no value: give it one, or leave it out")
-	case at.Tag == mergeTag:
-		d.at(at, "<< is a merge key here: write it in quotes")
-	case tagNames[at.Tag] == "" && !(d.format.Loose && at.Kind == yaml.ScalarNode):
-		d.at(at, "the tag %.40q is not supported", at.Tag)
-	case at.Kind == yaml.MappingNode && at.Tag != "!!map", at.Kind == yaml.SequenceNode && at.Tag != "!!seq":
-		d.at(at, "the tag %.40q is not supported here", at.Tag)
-	case at.Kind == yaml.MappingNode:
-		d.checkMapping(at)
-	case at.Kind == yaml.SequenceNode:
-		for _, entry := range at.Content {
-			plain := entry.Kind == yaml.ScalarNode || entry.Kind == yaml.SequenceNode
-			if plain && name == d.format.List {
-				one := strings.TrimSuffix(name, "s")
-				d.at(entry, "%s: want a mapping, got %s", one, describe(entry))
-				continue
-			}
-			d.check(entry, "")
-		}
+	case !d.format.Loose && (n.Kind == yaml.AliasNode || n.Anchor != ""):
+		d.refuse(n, unaliased)
+	case entry && d.step(2) == d.format.List && n.Kind != yaml.MappingNode:
+		one := strings.TrimSuffix(d.format.List, "s")
+		d.refuse(n, "%s: want a mapping, got %s", one, describe(n))
+	case n.Tag == nullTag && n.Kind == yaml.ScalarNode && !slices.Contains(d.format.Nullable, name):
+		d.refuse(n, "has no value: give it one, or leave it out")
+	case n.Tag == mergeTag:
+		d.refuse(n, "<< is a merge key here: write it in quotes")
+	case n.Kind == yaml.ScalarNode && tagNames[n.Tag] == "" && !d.format.Loose,
+		n.Kind == yaml.MappingNode && n.Tag != "!!map",
+		n.Kind == yaml.SequenceNode && n.Tag != "!!seq":
+		d.refuse(n, "the tag %.40q is not supported here", n.Tag)
+	default:
+		return false
 	}
+	return true
 }
 
-// checkMapping refuses names that are no strings, and names that occur twice.
-func (d *Document) checkMapping(at *yaml.Node) {
-	lines := make(map[string]int, len(at.Content)/2)
-	for i := 0; i+1 < len(at.Content); i += 2 {
-		key, value := at.Content[i], at.Content[i+1]
-		if key.Kind == yaml.AliasNode && d.format.Loose {
-			key = key.Alias
-		}
-		reason := ""
-		switch line, twice := lines[key.Value]; {
-		case key.Tag == mergeTag && d.format.Loose:
-			d.check(value, "")
-			continue
-		case key.Tag == mergeTag:
-			reason = "merge keys are not supported: write it out"
-		case key.Kind == yaml.AliasNode, key.Anchor != "" && !d.format.Loose:
-			reason = "anchors and aliases are not supported: write it out"
-		case key.Tag != strTag:
-			reason = fmt.Sprintf("want the name of a field, got %s%s", describe(key), quotes(key))
-		case twice:
-			reason = fmt.Sprintf("field %.40q occurs twice, first on line %d", key.Value, line)
-		default:
-			lines[key.Value] = key.Line
-			d.check(value, key.Value)
-			continue
-		}
-		d.atKey(yaml.Mark{Line: key.Line, Column: key.Column}, key.Value, reason)
-		null(at.Content[i])
-		null(value)
-	}
-}
+const unaliased = "anchors and aliases are not supported: write it out"
 
-// at reports a mistake at the node, and makes it null, so that nothing else is reported of it.
-func (d *Document) at(n *yaml.Node, format string, args ...any) {
-	if !d.full() {
-		path, _ := pathTo(d.root, n.Line, n.Column)
-		d.add(n.Line, n.Column, path, PathText(path, d.format.List)+fmt.Sprintf(format, args...))
-	}
-	null(n)
-}
-
-// atKey reports a mistake at the name of a field.
-func (d *Document) atKey(at yaml.Mark, field, reason string) {
-	if d.full() {
-		return
-	}
-	path, _ := pathTo(d.root, at.Line, at.Column)
-	path = append(path, field)
-	within := strings.TrimSuffix(PathText(path, d.format.List), label(field))
-	d.add(at.Line, at.Column, path, within+reason)
-}
-
-func null(n *yaml.Node) {
-	*n = yaml.Node{Kind: yaml.ScalarNode, Tag: nullTag, Line: n.Line, Column: n.Column}
-}
-
-// The errors of the library that are worded anew. Others are those of the types in package rules.
-var (
-	unknownField = regexp.MustCompile(`^(?s:field (.*) not found in type )`)
-	wrongKind    = regexp.MustCompile(`^(?s:cannot construct \S+.* into )(\S+)(?: \(\w+\))?$`)
-)
-
-// refused reports an error of the library.
-func (d *Document) refused(e *yaml.LoadError, path []any, into reflect.Type) {
-	if m := unknownField.FindStringSubmatch(e.Message); m != nil {
-		known := fieldsAt(into, path)
-		reason := fmt.Sprintf("unknown field %.40q (want %s)", m[1], strings.Join(known, ", "))
-		if meant := closest(m[1], known); meant != "" {
-			reason = fmt.Sprintf("unknown field %.40q: did you mean %q?", m[1], meant)
-			m[1] = meant
-		}
-		d.atKey(e.Mark, m[1], reason)
-		return
-	}
-	reason := e.Message
-	if m := wrongKind.FindStringSubmatch(reason); m != nil {
-		want := "a mapping"
-		switch {
-		case strings.HasPrefix(m[1], "[]"):
-			want = "a list"
-		case m[1] == "string" || strings.HasSuffix(reason, ")"):
-			want = "a single value"
-		}
-		reason = fmt.Sprintf("want %s, got %s", want, describe(nodeAt(d.root, path)))
-	}
-	d.add(e.Mark.Line, e.Mark.Column, path, PathText(path, d.format.List)+reason)
-}
-
-// fieldsAt are the fields of the struct that is read at the path.
-func fieldsAt(t reflect.Type, path []any) (names []string) {
-	for t.Kind() == reflect.Pointer {
-		t = t.Elem()
-	}
-	switch {
-	case t.Kind() == reflect.Slice && len(path) > 0:
-		return fieldsAt(t.Elem(), path[1:])
-	case t.Kind() != reflect.Struct:
+// step is a step of d.path, counted from its end, or nil.
+func (d *Document) step(back int) any {
+	if back > len(d.path) {
 		return nil
 	}
-	for i := range t.NumField() {
-		name, _, _ := strings.Cut(t.Field(i).Tag.Get("yaml"), ",")
-		switch {
-		case name == "":
-		case len(path) > 0 && path[0] == name:
-			return fieldsAt(t.Field(i).Type, path[1:])
+	return d.path[len(d.path)-back]
+}
+
+// readValue reads a value that is not null.
+func (d *Document) readValue(n *yaml.Node, into reflect.Value) {
+	switch value := into.Addr().Interface().(type) {
+	case yaml.Unmarshaler, encoding.TextUnmarshaler, *bool, *string:
+		d.readScalar(n, value)
+		return
+	case mapping:
+		d.readMapping(n, func(name, field *yaml.Node) {
+			d.readPart(name.Value, field, reflect.ValueOf(value.add(name.Value)).Elem())
+		})
+		return
+	}
+	switch into.Kind() {
+	case reflect.Pointer:
+		into.Set(reflect.New(into.Type().Elem()))
+		d.readValue(n, into.Elem())
+	case reflect.Slice:
+		d.readList(n, into)
+	default:
+		d.readStruct(n, into)
+	}
+}
+
+func (d *Document) readScalar(n *yaml.Node, into any) {
+	if n.Kind != yaml.ScalarNode {
+		d.refuse(n, "want a single value, got %s", describe(n))
+		return
+	}
+	var err error
+	switch into := into.(type) {
+	case yaml.Unmarshaler:
+		err = into.UnmarshalYAML(n)
+	case encoding.TextUnmarshaler:
+		err = into.UnmarshalText([]byte(n.Value))
+	case *bool:
+		var known bool
+		*into, known = truths[strings.ToLower(n.Value)]
+		plain := n.Tag == "!!bool" && n.Value == strconv.FormatBool(*into)
+		if !known || !plain && !d.format.Loose {
+			err = fmt.Errorf("%.40q: want true or false", n.Value)
+		}
+	case *string:
+		// No numbers and the like: YAML may have understood something else than was meant, such as
+		// 1e3 or 2026-03-05.
+		if *into = n.Value; n.Tag != strTag && !d.format.Loose {
+			err = fmt.Errorf("want a string, got %s%s", describe(n), quotes(n))
+		}
+	}
+	if err != nil {
+		d.refuse(n, "%v", err)
+	}
+}
+
+func (d *Document) readList(n *yaml.Node, into reflect.Value) {
+	if n.Kind != yaml.SequenceNode {
+		d.refuse(n, "want a list, got %s", describe(n))
+		return
+	}
+	into.Set(reflect.MakeSlice(into.Type(), len(n.Content), len(n.Content)))
+	for i, entry := range n.Content {
+		d.readPart(i, entry, into.Index(i))
+	}
+}
+
+// readPart reads what a further step leads to.
+func (d *Document) readPart(step any, n *yaml.Node, into reflect.Value) {
+	d.path = append(d.path, step)
+	d.read(n, into)
+	d.path = d.path[:len(d.path)-1]
+}
+
+func (d *Document) readStruct(n *yaml.Node, into reflect.Value) {
+	known := d.fields[into.Type()]
+	if known == nil {
+		for field := range into.Type().Fields() {
+			name, _, _ := strings.Cut(field.Tag.Get("yaml"), ",")
+			known = append(known, name)
+		}
+		d.fields[into.Type()] = known
+	}
+	d.readMapping(n, func(name, field *yaml.Node) {
+		if i := slices.Index(known, name.Value); i >= 0 {
+			d.readPart(name.Value, field, into.Field(i))
+		} else if meant := closest(name.Value, known); meant != "" {
+			d.refuseName(name, meant, "unknown field %.40q: did you mean %q?", name.Value, meant)
+		} else {
+			// A last field without a name is not one of the document's.
+			want := strings.TrimSuffix(strings.Join(known, ", "), ", ")
+			d.refuseName(name, name.Value, "unknown field %.40q (want %s)", name.Value, want)
+		}
+	})
+}
+
+// readMapping calls read for each name of a mapping and its value: those that are merged into it
+// last. It refuses names that are no strings or occur twice.
+func (d *Document) readMapping(n *yaml.Node, read func(name, field *yaml.Node)) {
+	if n.Kind != yaml.MappingNode {
+		d.refuse(n, "want a mapping, got %s", describe(n))
+		return
+	}
+	lines := make(map[string]int, len(n.Content)/2)
+	var merged []*yaml.Node
+	for i := 0; i+1 < len(n.Content) && !d.done(); i += 2 {
+		at, field := n.Content[i], n.Content[i+1]
+		name := at
+		if at.Kind == yaml.AliasNode && d.format.Loose {
+			name = at.Alias
+		}
+		switch line, twice := lines[name.Value]; {
+		case name.Tag == mergeTag && d.format.Loose:
+			merged = append(merged, field)
+		case name.Tag == mergeTag:
+			d.refuseName(at, at.Value, "merge keys are not supported: write it out")
+		case name.Kind == yaml.AliasNode, name.Anchor != "" && !d.format.Loose:
+			d.refuseName(at, name.Value, unaliased)
+		case name.Tag != strTag:
+			d.refuseName(at, name.Value, "want the name of a field, got %s%s", describe(name),
+				quotes(name))
+		case twice:
+			d.refuseName(at, name.Value, "field %.40q occurs twice, first on line %d", name.Value,
+				line)
 		default:
-			names = append(names, name)
+			lines[name.Value] = at.Line
+			read(name, field)
 		}
 	}
-	return names
+	for _, from := range merged {
+		d.merge(from, lines, read)
+	}
 }
 
-// closest is the one of the names that the text is at most two typing errors away from, or "".
-func closest(text string, names []string) (name string) {
-	if len(text) > 40 {
-		return ""
-	}
-	best := min(2, len(text)/2) + 1
-	for _, n := range names {
-		if errs := distance(text, n); errs < best {
-			name, best = n, errs
+// merge calls read for each name that is merged into a mapping from others, unless the mapping has
+// it.
+func (d *Document) merge(from *yaml.Node, lines map[string]int, read func(name, field *yaml.Node)) {
+	if from.Kind == yaml.SequenceNode {
+		for _, one := range from.Content {
+			d.merge(one, lines, read)
 		}
+		return
 	}
-	return name
+	n := from
+	if n.Kind == yaml.AliasNode {
+		n = n.Alias
+	}
+	switch {
+	case n.Kind != yaml.MappingNode:
+		d.refuseName(from, "<<", `"<<": want a mapping or a list of mappings`)
+		return
+	case d.open[n]:
+		d.refuseName(from, "<<", `"<<": anchor %.40q contains itself`, n.Anchor)
+		return
+	}
+	d.aliases++
+	defer func() { d.aliases-- }()
+	if d.stopped(from) {
+		return
+	}
+	d.open[n] = true
+	defer delete(d.open, n)
+	d.readMapping(n, func(name, field *yaml.Node) {
+		if _, taken := lines[name.Value]; !taken {
+			lines[name.Value] = name.Line
+			read(name, field)
+		}
+	})
 }
 
-// distance counts the characters that must be inserted, deleted or replaced to make b of a.
-func distance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			replaced := diagonal
-			if a[i] != b[j] {
-				replaced++
+// closest is the one of the names that the text is fewest typing errors away from, at most two, or
+// "".
+func closest(text string, names []string) string {
+	for errs := 1; errs <= min(2, len(text)/2); errs++ {
+		for _, name := range names {
+			if isNear(text, name, errs) {
+				return name
 			}
-			diagonal = row[j+1]
-			row[j+1] = min(replaced, row[j]+1, diagonal+1)
 		}
 	}
-	return row[len(b)]
+	return ""
+}
+
+// isNear reports whether inserting, deleting or replacing so many characters makes b of a.
+func isNear(a, b string, errs int) bool {
+	for a != "" && b != "" && a[0] == b[0] {
+		a, b = a[1:], b[1:]
+	}
+	if a == b || errs == 0 {
+		return a == b
+	}
+	return a != "" && isNear(a[1:], b, errs-1) || b != "" && isNear(a, b[1:], errs-1) ||
+		a != "" && b != "" && isNear(a[1:], b[1:], errs-1)
 }

@@ -9,7 +9,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"reflect"
 	"slices"
+	"strings"
 	"unicode/utf8"
 
 	"go.yaml.in/yaml/v4"
@@ -19,8 +21,8 @@ import (
 // MaxSize is the most bytes of a document.
 const MaxSize = 1 << 20
 
-// maxDepth bounds how many lists and mappings may be within each other: a path to a place costs as
-// much. A rule has at most 64 attributes, each of which takes two in a file of envoyproxy/ratelimit.
+// maxDepth bounds how deep lists and mappings may be nested: a path to a place costs as much. A rule
+// has at most 64 attributes, each of which takes two levels in a file of envoyproxy/ratelimit.
 const maxDepth = 256
 
 // MaxMistakes bounds how many mistakes of a document are reported.
@@ -43,6 +45,13 @@ type Document struct {
 	root     *yaml.Node
 	format   Format
 	mistakes []Mistake
+
+	// While it is read:
+	path    []any                     // to the value
+	fields  map[reflect.Type][]string // the names of structs' fields
+	open    map[*yaml.Node]bool       // nodes with an anchor that the value is in
+	aliases int                       // that the value is in
+	aliased int                       // values that aliases have stood for
 }
 
 // Parse parses the one document in the text, which may begin with a byte order mark. The second
@@ -66,7 +75,9 @@ func Parse(text []byte) (*Document, *Mistake) {
 	if root.Tag == nullTag {
 		return nil, mistakeAt(docs[0].Line, docs[0].Column, "is empty: want rules")
 	}
-	return &Document{root: root}, nil
+	return &Document{
+		root: root, fields: make(map[reflect.Type][]string), open: make(map[*yaml.Node]bool),
+	}, nil
 }
 
 // parse returns up to two documents.
@@ -161,7 +172,7 @@ func (d *Document) Mistakes() []Mistake {
 // Where the document ends before the path does, it is reported as far along as there is something.
 // One that follows from another mistake, at the same path, beneath it or above it, is left out.
 func (d *Document) Refuse(path []any, reason string) {
-	if d.full() || d.Refused(path) {
+	if d.Refused(path) {
 		return
 	}
 	at := d.root
@@ -172,7 +183,7 @@ func (d *Document) Refuse(path []any, reason string) {
 		}
 		at = next
 	}
-	d.add(at.Line, at.Column, path, PathText(path, d.format.List)+reason)
+	d.add(at, path, PathText(path, d.format.List)+reason)
 }
 
 // Refused reports whether there is a mistake at the path, beneath it or above it.
@@ -187,8 +198,27 @@ func (d *Document) Refused(path []any) bool {
 	})
 }
 
-func (d *Document) add(line, column int, path []any, reason string) {
-	d.mistakes = append(d.mistakes, Mistake{Line: line, Column: column, Reason: reason, path: path})
+// refuse reports a mistake at the node that is read.
+func (d *Document) refuse(n *yaml.Node, format string, args ...any) {
+	path := slices.Clone(d.path)
+	d.add(n, path, PathText(path, d.format.List)+fmt.Sprintf(format, args...))
+}
+
+// refuseName reports a mistake at the name of a field of the mapping that is read.
+func (d *Document) refuseName(n *yaml.Node, field, format string, args ...any) {
+	path := append(slices.Clone(d.path), field)
+	within := strings.TrimSuffix(PathText(path, d.format.List), label(field))
+	d.add(n, path, within+fmt.Sprintf(format, args...))
+}
+
+// add adds a mistake, once: aliases have others read the same.
+func (d *Document) add(at *yaml.Node, path []any, reason string) {
+	told := func(m Mistake) bool {
+		return m.Line == at.Line && m.Column == at.Column && m.Reason == reason
+	}
+	if !d.full() && !slices.ContainsFunc(d.mistakes, told) {
+		d.mistakes = append(d.mistakes, Mistake{at.Line, at.Column, reason, path})
+	}
 }
 
 // full reports whether further mistakes are left out.

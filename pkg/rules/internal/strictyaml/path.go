@@ -3,7 +3,6 @@ package strictyaml
 import (
 	"fmt"
 	"regexp"
-	"slices"
 	"strings"
 
 	"go.yaml.in/yaml/v4"
@@ -18,33 +17,6 @@ func field(step any) any {
 		return string(key)
 	}
 	return step
-}
-
-// pathTo is the path to the node at a place; to a name it is that to its mapping.
-func pathTo(at *yaml.Node, line, column int) (path []any, ok bool) {
-	path, ok = stepsTo(at, line, column)
-	slices.Reverse(path)
-	return path, ok
-}
-
-// stepsTo is that path, the last step first.
-func stepsTo(at *yaml.Node, line, column int) (path []any, ok bool) {
-	if at.Line == line && at.Column == column {
-		return nil, true
-	}
-	for i, next := range at.Content {
-		var step any = i
-		if at.Kind == yaml.MappingNode {
-			step = nameOf(at.Content[i&^1])
-		}
-		if path, ok := stepsTo(next, line, column); ok {
-			if at.Kind == yaml.MappingNode && i%2 == 0 {
-				return nil, true
-			}
-			return append(path, step), true
-		}
-	}
-	return nil, false
 }
 
 // PathText writes a path for an error: the fields on it, and the entries of lists that further
@@ -77,15 +49,6 @@ func label(field string) string {
 		return field + ": "
 	}
 	return fmt.Sprintf("%.40q: ", field)
-}
-
-func nodeAt(at *yaml.Node, path []any) *yaml.Node {
-	for _, step := range path {
-		if at = child(at, step, false); at == nil {
-			return &yaml.Node{}
-		}
-	}
-	return at
 }
 
 // nameOf is the name of a field, which may be an alias.
