@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"pgregory.net/rapid"
 
 	"github.com/offpath-io/offpath/internal/natssource"
 	"github.com/offpath-io/offpath/internal/testing/daemontest"
@@ -136,37 +135,6 @@ func TestAParserThatPanics(t *testing.T) {
 	if s := r.now(); s.Revision != 1 || s.Refused == nil {
 		t.Errorf("%+v", s)
 	}
-}
-
-// TestWhateverIsOffered: in force is always the last good set that was offered.
-func TestWhateverIsOffered(t *testing.T) {
-	texts := []string{good, "", "rules:", good + "x", strings.Replace(good, "5/", "6/", 1)}
-	rapid.Check(t, func(t *rapid.T) {
-		var refuse error
-		r := newLocal(&refuse)
-		offers := rapid.SliceOf(rapid.SampledFrom(texts)).Draw(t, "offers")
-		want, loads, limit := RulesState{}, int64(0), int64(0)
-		for i, data := range offers {
-			set, bad := rules.Parse([]byte(data))
-			revision := uint64(i + 1)
-			if err := r.offer(revision, revision, []byte(data)); (err == nil) != (bad == nil) {
-				t.Fatalf("%q: %v", data, err)
-			}
-			if bad == nil {
-				loads, limit = loads+1, set.Rules()[0].Limit
-				want.Revision, want.Digest = revision, natssource.Digest([]byte(data))
-			}
-			s := r.now()
-			if s.Revision != want.Revision || s.Digest != want.Digest || s.Loads != loads ||
-				s.Refusals != int64(i+1)-loads {
-				t.Fatalf("%+v, want %+v", s, want)
-			}
-			c := r.checker.Load()
-			if (c != nil) != (loads > 0) || c != nil && c.Rules().Rules()[0].Limit != limit {
-				t.Fatalf("another set is in force after %q", offers[:i+1])
-			}
-		}
-	})
 }
 
 // daily is a set of one rule, whose window no test outlasts.

@@ -26,13 +26,9 @@ func BenchmarkAnswer(b *testing.B) {
 			}
 			here, there := dial(b, checker), dial(b, aggregator)
 			_, err := there.QueueSubscribe("offpath.report.v1.*.>", "aggregators", func(m *nats.Msg) { _ = m.Respond(m.Data) })
-			if err != nil {
-				b.Fatal(err)
-			}
+			must(b, err)
 			answers, err := here.SubscribeSync("offpath.refresh.v1.checker-1.ab")
-			if err != nil {
-				b.Fatal(err)
-			}
+			must(b, err)
 			_ = there.Flush()
 			body := make([]byte, 1000)
 			used := -busy()
@@ -56,9 +52,7 @@ func BenchmarkAnswer(b *testing.B) {
 func dial(b *testing.B, url string) *nats.Conn {
 	b.Helper()
 	conn, err := nats.Connect(url)
-	if err != nil {
-		b.Fatal(err)
-	}
+	must(b, err)
 	b.Cleanup(conn.Close)
 	return conn
 }

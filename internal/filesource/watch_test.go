@@ -24,9 +24,7 @@ type watched struct {
 func begin(t *testing.T, path string, poll time.Duration) *watched {
 	t.Helper()
 	first, err := Read(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	w := &watched{t: t, path: path, changes: make(chan File, 100), trouble: make(chan error, 100)}
 	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
 	ended := make(chan struct{})

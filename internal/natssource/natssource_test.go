@@ -68,9 +68,7 @@ func raw(t testing.TB, b *natssource.Bucket) jetstream.KeyValue {
 // remove deletes the set, as the nats command can.
 func remove(t testing.TB, b *natssource.Bucket) {
 	t.Helper()
-	if err := raw(t, b).Delete(limited(t), natssource.Key); err != nil {
-		t.Fatal(err)
-	}
+	must(t, raw(t, b).Delete(limited(t), natssource.Key))
 }
 
 func TestPutGetHistory(t *testing.T) {

@@ -173,8 +173,6 @@ func TestOpenSecrets(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.run()
-	if err := errors.Join(os.WriteFile(path+".new", []byte("second"), 0o600), os.Chmod(path+".new", 0o604), os.Rename(path+".new", path)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errors.Join(os.WriteFile(path+".new", []byte("second"), 0o600), os.Chmod(path+".new", 0o604), os.Rename(path+".new", path)))
 	w.await("it is told", func() bool { return strings.Contains(w.log.String(), warning) })
 }

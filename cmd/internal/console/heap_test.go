@@ -29,9 +29,7 @@ func TestHostileStatusesAreBounded(t *testing.T) {
 			s.Set = append(s.Set, status.Rule{Name: name[:8]})
 		}
 		data, err := json.Marshal(s)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if s, err = status.DecodeChecker(data); err != nil {
 			t.Fatal(err)
 		}

@@ -55,3 +55,14 @@ func TestRedisPausedCanBeStopped(t *testing.T) {
 		t.Error("Pause of a stopped server succeeds")
 	}
 }
+
+func TestNATSSaysThatThePortIsTaken(t *testing.T) {
+	n, err := StartNATS(NATSOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer n.Stop()
+	if _, err := StartNATS(NATSOptions{Port: n.options.Port}); !errors.Is(err, errPortTaken) {
+		t.Errorf("two servers on one port: %v", err)
+	}
+}
