@@ -12,6 +12,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/offpath-io/offpath/internal/filewatch"
 	"github.com/offpath-io/offpath/internal/natssource"
 	"github.com/offpath-io/offpath/internal/testing/daemontest"
 	"github.com/offpath-io/offpath/internal/testing/servers/serverstest"
@@ -181,4 +182,14 @@ func TestMovingBetweenFileAndBucket(t *testing.T) {
 		t.Errorf("the file's %d, then the bucket's %d, then the file's %d", before, bucket, after)
 	}
 	equal(t, "another checker with the same set", again, bucket)
+}
+
+// TestRevisionOfAFile is its time, and never 0, which would be none.
+func TestRevisionOfAFile(t *testing.T) {
+	for want, at := range map[uint64]time.Time{
+		1_763_610_000_123: time.UnixMilli(1_763_610_000_123),
+		1:                 time.Unix(-5, 0),
+	} {
+		equal(t, at, revisionOf(filewatch.File{Modified: at}), want)
+	}
 }

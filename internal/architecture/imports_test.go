@@ -52,7 +52,6 @@ var allowed = []struct {
 	{"pkg/rules", []string{"pkg/window", "pkg/identity", "pkg/rules/internal/strictyaml", yaml}},
 	{"pkg/rules/internal/strictyaml", []string{yaml, limits}},
 	{"pkg/rules/envoyrules", []string{"pkg/rules", "pkg/rules/internal/strictyaml", "pkg/window", yaml}},
-	{"internal/filesource", []string{"pkg/rules", "internal/filewatch"}},
 	{"internal/kvwatch", []string{natsgo}},
 	{"pkg/signature", []string{nkeys}},
 	{"internal/natssource", []string{"internal/kvwatch", "pkg/signature", natsgo}},
@@ -75,7 +74,7 @@ var allowed = []struct {
 		grpc, envoy, protobuf,
 	}},
 	{".", []string{
-		"internal/blocks", "internal/diskcache", "internal/filesource", "internal/natsclient",
+		"internal/blocks", "internal/diskcache", "internal/filewatch", "internal/natsclient",
 		"internal/natssource", "internal/rulelabel", "internal/status", "internal/topkeys",
 		"internal/version", "pkg/check", "pkg/events", "pkg/events/natsbus", "pkg/rules",
 		"pkg/rules/envoyrules", "pkg/signature", natsgo,

@@ -93,8 +93,8 @@ type Entry struct {
 }
 
 // Order is higher for the newer of two sets from any sources: when the entry was signed, or, if it
-// is unsigned, written, in Unix milliseconds, as filesource.File.Revision is of a file. Revisions
-// can be compared within one bucket only, and until it is lost.
+// is unsigned, written, in Unix milliseconds, as the revision of a file is. Revisions can be
+// compared within one bucket only, and until it is lost.
 func (e Entry) Order() uint64 {
 	if e.Version > 0 {
 		return e.Version
