@@ -164,28 +164,6 @@ func TestWatchTellsOfEveryChange(t *testing.T) {
 	both("[b]")
 }
 
-// And notices when another bucket has taken the place of one that was lost.
-func TestWatchOutlivesTheServer(t *testing.T) {
-	server := serverstest.JetStream(t)
-	b, w := open(t, server, blocks.Options{}), watch(t, open(t, server, fast))
-	put(t, b, block("a", time.Hour))
-	w.await("[a]")
-	must(t, server.Restart())
-	for end := time.Now().Add(patience); ; {
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		err := b.Put(ctx, block("b", 2*time.Hour))
-		if cancel(); err == nil {
-			break
-		} else if time.Now().After(end) {
-			t.Fatal(err)
-		}
-	}
-	w.await("[a b]")
-	serverstest.DropBucket(t, server.URL(), blocks.Name(serverstest.Namespace(t)))
-	put(t, b, block("c", time.Hour))
-	w.await("[c]")
-}
-
 // What was taken out leaves a mark for an hour, so that no watch misses it. Marks and entries that
 // have ended take no room: who has blocked and unblocked very many keys in that hour can still
 // block one.
