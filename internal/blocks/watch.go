@@ -25,12 +25,11 @@ const mostRetries = 10
 // verifier.
 func (b *Bucket) Watch(ctx context.Context, changed func([]Block), trouble func(error)) {
 	w := &watch{
-		bucket: b.name, verifier: b.options.Verifier, changed: changed,
+		bucket: b.kv.Name, verifier: b.options.Verifier, changed: changed,
 		trouble: kvwatch.Changes{Tell: trouble}, now: b.options.Now, pause: shortPause,
 	}
 	kvwatch.Watch{
-		Conn: b.conn, JS: b.js, Bucket: b.name, Changes: b.changes + ".>",
-		Check: b.options.Check, Retry: b.options.Retry, MostRetry: mostRetries * b.options.Retry,
+		Bucket: b.kv, MostRetry: mostRetries * b.kv.Retry,
 	}.Run(ctx, kvwatch.Handler{
 		Begin: w.begin, Take: w.take, Next: w.next, Due: w.due,
 		Fail: func(err error) { w.trouble.Note(b.wrap("watch", err)) },

@@ -121,42 +121,26 @@ type Options struct {
 
 // Bucket is the rules' bucket of one fleet. It is safe for concurrent use.
 type Bucket struct {
-	conn    *nats.Conn
-	js      jetstream.JetStream
-	name    string
-	changes string // the subject at which the bucket republishes writes
+	kv      *kvwatch.Bucket
 	options Options
 }
 
 // New returns the bucket of the namespace, which need not exist. The connection stays the caller's.
 func New(conn *nats.Conn, namespace string, o Options) (*Bucket, error) {
-	if o.Replicas == 0 {
-		o.Replicas = 1
-	}
-	if o.Check <= 0 {
-		o.Check = 10 * time.Second
-	}
-	if o.Retry <= 0 {
-		o.Retry = 250 * time.Millisecond
-	}
-	js, err := jetstream.New(conn)
-	if err != nil {
-		return nil, fmt.Errorf("use JetStream: %w", err)
-	}
-	return &Bucket{
-		conn: conn, js: js, name: Name(namespace), changes: namespace + ".stored.v1.rules", options: o,
-	}, nil
+	o.Replicas = max(o.Replicas, 1)
+	kv, err := kvwatch.New(conn, namespace, "rules", o.Check, o.Retry)
+	return &Bucket{kv, o}, err
 }
 
 // Name is the name of a namespace's bucket.
 func Name(namespace string) string { return namespace + "-rules" }
 
 // Name is the bucket's name.
-func (b *Bucket) Name() string { return b.name }
+func (b *Bucket) Name() string { return b.kv.Name }
 
 // Get returns the newest trusted set, or an error that wraps ErrNoRules.
 func (b *Bucket) Get(ctx context.Context) (Entry, error) {
-	kv, err := b.js.KeyValue(ctx, b.name)
+	kv, err := b.kv.Get(ctx)
 	if err == nil {
 		var entry Entry
 		if entry, _, err = b.newest(ctx, kv); err == nil {
@@ -196,7 +180,7 @@ func (b *Bucket) newest(
 // At returns the set of a revision. The error wraps ErrNoRules if the bucket no longer has the
 // revision, or if it deleted the set, and signature.ErrRefused if it is not trusted.
 func (b *Bucket) At(ctx context.Context, revision uint64) (Entry, error) {
-	kv, err := b.js.KeyValue(ctx, b.name)
+	kv, err := b.kv.Get(ctx)
 	var got jetstream.KeyValueEntry
 	if err == nil {
 		got, err = kv.GetRevision(ctx, Key, revision)
@@ -214,7 +198,7 @@ func (b *Bucket) At(ctx context.Context, revision uint64) (Entry, error) {
 // History returns the revisions that the bucket still has, oldest first, trusted or not. Without
 // any, the error wraps ErrNoRules.
 func (b *Bucket) History(ctx context.Context) ([]Entry, error) {
-	_, err := b.js.KeyValue(ctx, b.name)
+	_, err := b.kv.Get(ctx)
 	var all []Entry
 	if err == nil {
 		all, err = b.history(ctx)
@@ -226,7 +210,7 @@ func (b *Bucket) History(ctx context.Context) ([]Entry, error) {
 }
 
 func (b *Bucket) history(ctx context.Context) ([]Entry, error) {
-	all, err := kvwatch.All(ctx, b.conn, b.name)
+	all, err := b.kv.All(ctx)
 	var entries []Entry
 	for _, one := range all {
 		if one.Key() == Key {
@@ -251,11 +235,11 @@ func (b *Bucket) makeEntry(got jetstream.KeyValueEntry) Entry {
 	}
 	text, signed := split(got.Value())
 	e.Data, e.Raw = text, got.Value()
-	if s, err := signature.Parse(b.name, Key, signed); err == nil {
+	if s, err := signature.Parse(b.kv.Name, Key, signed); err == nil {
 		e.Version, e.SignedBy = s.Version, s.By
 	}
 	if v != nil {
-		found := signature.Found{Bucket: b.name, Key: Key, Value: text, Text: signed}
+		found := signature.Found{Bucket: b.kv.Name, Key: Key, Value: text, Text: signed}
 		_, e.Refused = v.Verify(found, time.Now())
 	}
 	return e
@@ -304,19 +288,14 @@ func split(value []byte) (text []byte, signed string) {
 
 // translate replaces errors of the library by those of this package.
 func translate(err error) error {
-	switch {
-	case errors.Is(err, jetstream.ErrBucketNotFound), errors.Is(err, jetstream.ErrStreamNotFound):
-		return ErrNoBucket
-	case errors.Is(err, jetstream.ErrKeyNotFound), errors.Is(err, jetstream.ErrKeyDeleted):
+	if errors.Is(err, jetstream.ErrKeyNotFound) || errors.Is(err, jetstream.ErrKeyDeleted) {
 		return ErrNoRules
-	case errors.Is(err, nats.ErrNoResponders), errors.Is(err, jetstream.ErrJetStreamNotEnabled):
-		return fmt.Errorf("JetStream does not answer; is it enabled on the server? (%w)", err)
 	}
-	return err
+	return kvwatch.Explain(err, ErrNoBucket)
 }
 
 func (b *Bucket) wrap(what string, err error) error {
-	return fmt.Errorf("%s bucket %s: %w", what, b.name, err)
+	return fmt.Errorf("%s bucket %s: %w", what, b.kv.Name, err)
 }
 
 // Digest tells sets' texts apart: 12 hexadecimal digits of their SHA-256.
