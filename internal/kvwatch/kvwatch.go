@@ -93,15 +93,14 @@ func (w Watch) Run(ctx context.Context, h Handler) {
 		case ctx.Err() == nil:
 			h.Fail(err)
 		}
-		pause := time.NewTimer(about(retry))
+		pause := about(retry)
 		retry = min(2*retry, w.MostRetry)
 		select {
 		case <-ctx.Done():
-		case <-pause.C:
+		case <-time.After(pause):
 		case <-connected:
 			retry = w.Retry
 		}
-		pause.Stop()
 	}
 }
 

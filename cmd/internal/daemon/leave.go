@@ -54,9 +54,7 @@ func (l *Leaving) Part(log *slog.Logger) Part {
 		l.begin()
 		if l.delay > 0 {
 			log.Info("not ready any more; servers stop soon", "delay", l.delay)
-			timer := time.NewTimer(l.delay)
-			defer timer.Stop()
-			<-timer.C
+			time.Sleep(l.delay)
 		}
 		return nil
 	}}

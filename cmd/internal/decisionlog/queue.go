@@ -130,11 +130,9 @@ func (q *queue) write(ctx context.Context, number uint64, text []byte) bool {
 		if !failed && ctx.Err() == nil {
 			q.log.Warn("the decision log cannot be written", "to", q.sink.Name(), "error", err)
 		}
-		timer := time.NewTimer(retryEvery)
 		select {
-		case <-timer.C:
+		case <-time.After(retryEvery):
 		case <-ctx.Done():
-			timer.Stop()
 			return false
 		}
 	}

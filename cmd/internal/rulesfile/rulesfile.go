@@ -5,8 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 
+	"github.com/offpath-io/offpath/internal/filewatch"
 	"github.com/offpath-io/offpath/pkg/rules"
 	"github.com/offpath-io/offpath/pkg/rules/envoyrules"
 )
@@ -24,7 +24,9 @@ func Open(path string, stdin io.Reader) (data []byte, set *rules.Set, err error)
 		name = "standard input"
 		data, err = io.ReadAll(io.LimitReader(stdin, rules.MaxSize+1)) // Read refuses the one byte more
 	} else {
-		data, err = readFile(path)
+		var file filewatch.File
+		file, err = filewatch.Read(path, rules.MaxSize)
+		data = file.Data
 	}
 	if err != nil {
 		return nil, nil, fmt.Errorf("load rules: %w", err)
@@ -34,13 +36,4 @@ func Open(path string, stdin io.Reader) (data []byte, set *rules.Set, err error)
 		refusal.File = name
 	}
 	return data, set, err
-}
-
-func readFile(path string) ([]byte, error) {
-	file, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer file.Close()
-	return io.ReadAll(io.LimitReader(file, rules.MaxSize+1))
 }

@@ -8,31 +8,10 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
-
-	"github.com/redis/go-redis/v9"
 
 	"github.com/offpath-io/offpath/internal/testing/servers"
 	"github.com/offpath-io/offpath/internal/testing/servers/serverstest"
 )
-
-// connect returns a client that is closed with the test.
-func connect(t *testing.T, addr string) *redis.Client {
-	t.Helper()
-	client := redis.NewClient(&redis.Options{
-		Addr: addr, MaxRetries: -1, ContextTimeoutEnabled: true, ReadTimeout: time.Minute, DialTimeout: time.Minute,
-	})
-	t.Cleanup(func() { client.Close() })
-	return client
-}
-
-// want fails unless the key holds the value; "" stands for no key.
-func want(t *testing.T, r *servers.Redis, key, value string) {
-	t.Helper()
-	got, err := connect(t, r.Addr()).Get(t.Context(), key).Result()
-	require(t, (err == nil || errors.Is(err, redis.Nil)) && got == value,
-		"get %s: %q, %v, want %q", key, got, err, value)
-}
 
 // expect reports what was found unless it is as expected.
 func expect(t *testing.T, ok bool, found string, args ...any) {
@@ -93,18 +72,6 @@ func TestStopEndsEverything(t *testing.T) {
 	}
 	nothingLeft(t)
 	must(t, r.Restart(t.Context()))
-	want(t, r, "a", "")
-}
-
-func TestRedisRestartedInOrderKeepsAll(t *testing.T) {
-	r := serverstest.Redis(t)
-	for _, value := range []string{"1", "2"} {
-		must(t, connect(t, r.Addr()).Set(t.Context(), "a", value, 0).Err())
-		must(t, r.RestartInOrder(t.Context()))
-		want(t, r, "a", value)
-	}
-	must(t, r.Stop())
-	expect(t, r.RestartInOrder(t.Context()) != nil, "it takes a stopped server for one that has kept all")
 }
 
 func TestRedisStartErrors(t *testing.T) {
