@@ -239,12 +239,9 @@ func (a *Access) password(files *tlsfiles.Files) (nats.Option, error) {
 	if a.User == "" {
 		return nil, nil
 	}
-	password := func() string { return a.Password }
-	if a.PasswordFile != "" {
-		var err error
-		if password, err = files.Secret("nats-password", a.PasswordFile); err != nil {
-			return nil, err
-		}
+	password, err := files.Password("nats-password", a.PasswordFile, a.Password)
+	if err != nil {
+		return nil, err
 	}
 	return nats.UserInfoHandler(func() (user, secret string) { return a.User, password() }), nil
 }

@@ -62,11 +62,9 @@ func (a *Access) Open(files *tlsfiles.Files, o redisstore.Options) (*redisstore.
 	if a.CA != "" || a.Cert != "" {
 		o.NewTLS = config
 	}
-	password := func() string { return a.Password }
-	if a.PasswordFile != "" {
-		if password, err = files.Secret("redis-password", a.PasswordFile); err != nil {
-			return nil, fmt.Errorf("--redis-password-file: %w", err)
-		}
+	password, err := files.Password("redis-password", a.PasswordFile, a.Password)
+	if err != nil {
+		return nil, fmt.Errorf("--redis-password-file: %w", err)
 	}
 	if a.PasswordFile != "" || a.Password != "" {
 		o.Credentials = func() (string, string) { return a.User, password() }

@@ -2,6 +2,7 @@ package console
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -244,10 +245,7 @@ func (p *picture) mayBeOverrides(name string) bool {
 
 // sortedNames are a map's keys in order.
 func sortedNames[T any](all map[string]T) []string {
-	names := make([]string, 0, len(all))
-	for name := range all {
-		names = append(names, name)
-	}
-	slices.SortFunc(names, strings.Compare)
+	names := slices.AppendSeq(make([]string, 0, len(all)), maps.Keys(all))
+	slices.Sort(names)
 	return names
 }

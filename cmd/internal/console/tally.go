@@ -122,11 +122,7 @@ func (t *Tally) fill(a *status.Aggregator) {
 		a.Behind = t.behind.Milliseconds()
 	}
 	t.behind = -1
-	all := make([]*seen, 0, len(t.rules))
-	for _, s := range t.rules {
-		all = append(all, s)
-	}
-	slices.SortFunc(all, func(x, y *seen) int {
+	all := slices.SortedFunc(maps.Values(t.rules), func(x, y *seen) int {
 		return cmp.Or(cmp.Compare(y.last, x.last), cmp.Compare(x.rule.Name, y.rule.Name))
 	})
 	for _, s := range all[:min(len(all), rulesTold)] {

@@ -291,21 +291,19 @@ func (p *picture) rulesOf(rules map[string]*RuleView) []RuleView {
 		r := &list[i]
 		r.AllowedRate, r.DeniedRate = round(r.AllowedRate), round(r.DeniedRate)
 		if s := p.past.rules[r.Rule]; s != nil {
-			r.PastAllowed, r.PastDenied = unroll(&s.allowed, p.past.number), unroll(&s.denied, p.past.number)
+			r.PastAllowed = unroll(s, p.past.number, func(d decisions) int64 { return d.allowed })
+			r.PastDenied = unroll(s, p.past.number, func(d decisions) int64 { return d.denied })
 		}
 	}
 	return list
 }
 
-func (p *picture) topViews(top []topKey, past map[keyID]*keySeries) []TopView {
+func (p *picture) topViews(top []topKey, past map[keyID]*series[float64]) []TopView {
 	list := make([]TopView, len(top))
 	for i, k := range top {
 		list[i] = TopView{Rule: k.rule, Key: status.Text(k.key), Rate: round(k.rate)}
 		if s := past[k.keyID]; s != nil {
-			list[i].Past = unroll(&s.rate, p.past.number)
-			for j := range list[i].Past {
-				list[i].Past[j] = round(list[i].Past[j])
-			}
+			list[i].Past = unroll(s, p.past.number, round)
 		}
 	}
 	return list
