@@ -10,6 +10,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/offpath-io/offpath/internal/blocks"
+	"github.com/offpath-io/offpath/internal/diskcache"
 	"github.com/offpath-io/offpath/internal/testing/servers/serverstest"
 	"github.com/offpath-io/offpath/internal/testing/signaturetest"
 	"github.com/offpath-io/offpath/pkg/signature"
@@ -273,7 +274,7 @@ func TestRestoreTakesWhatTheBucketWouldGive(t *testing.T) {
 	if err != nil || len(kept) != 3 {
 		t.Fatalf("%d values, %v", len(kept), err)
 	}
-	restore := func(namespace string, v *signature.Verifier, kept []blocks.Stored, now time.Time, want string, refusals int) {
+	restore := func(namespace string, v *signature.Verifier, kept []diskcache.Value, now time.Time, want string, refusals int) {
 		t.Helper()
 		list, refused := blocks.Restore(namespace, v, kept, now)
 		var keys []string
@@ -292,7 +293,7 @@ func TestRestoreTakesWhatTheBucketWouldGive(t *testing.T) {
 	restore(ns, trusting(t, false, signaturetest.NewKey(t)).Verifier, kept, now, "[]", 3)
 	restore("other", trusting(t, false, key).Verifier, kept, now, "[]", 3)
 	for i := range kept {
-		kept[i].Raw = older[kept[i].Name]
+		kept[i].Raw = older[kept[i].Key]
 	}
 	restore(ns, v, kept, now, "[ends stays]", 1) // not the one that was lifted
 
@@ -300,5 +301,5 @@ func TestRestoreTakesWhatTheBucketWouldGive(t *testing.T) {
 	must(t, err)
 	restore(ns, nil, unsigned, now, "[a]", 0)
 	restore(ns, v, unsigned, now, "[]", 1)
-	restore(ns, nil, []blocks.Stored{{Name: "x", Raw: []byte("{")}}, now, "[]", 1)
+	restore(ns, nil, []diskcache.Value{{Key: "x", Raw: []byte("{")}}, now, "[]", 1)
 }

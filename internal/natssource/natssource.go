@@ -25,6 +25,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/offpath-io/offpath/internal/diskcache"
 	"github.com/offpath-io/offpath/internal/kvwatch"
 	"github.com/offpath-io/offpath/pkg/signature"
 )
@@ -233,34 +234,34 @@ func (b *Bucket) makeEntry(got jetstream.KeyValueEntry) Entry {
 		}
 		return e
 	}
-	text, signed := split(got.Value())
-	e.Data, e.Raw = text, got.Value()
-	if s, err := signature.Parse(b.kv.Name, Key, signed); err == nil {
-		e.Version, e.SignedBy = s.Version, s.By
-	}
+	found := e.read(b.kv.Name, got.Value())
 	if v != nil {
-		found := signature.Found{Bucket: b.kv.Name, Key: Key, Value: text, Text: signed}
 		_, e.Refused = v.Verify(found, time.Now())
 	}
 	return e
 }
 
-// Restore returns the entry of a set that was kept elsewhere. Of before it uses Revision, Created
-// and Raw. A verifier, nil if nothing is signed, treats the set as if it had been read from the
-// namespace's bucket; the error then wraps signature.ErrRefused.
-func Restore(namespace string, v *signature.Verifier, before Entry) (Entry, error) {
-	text, signed := split(before.Raw)
-	e := Entry{Revision: before.Revision, Created: before.Created, Data: text, Raw: before.Raw}
-	if s, err := signature.Parse(Name(namespace), Key, signed); err == nil {
+// read takes the content of a value.
+func (e *Entry) read(bucket string, raw []byte) signature.Found {
+	text, signed := split(raw)
+	e.Data, e.Raw = text, raw
+	if s, err := signature.Parse(bucket, Key, signed); err == nil {
 		e.Version, e.SignedBy = s.Version, s.By
 	}
-	if v == nil {
-		return e, nil
+	return signature.Found{
+		Bucket: bucket, Key: Key, Value: text, Text: signed, Raw: raw, Written: e.Created,
 	}
-	_, err := v.Take(signature.Found{
-		Bucket: Name(namespace), Key: Key, Value: text, Text: signed, Raw: before.Raw,
-		Written: before.Created,
-	}, time.Now())
+}
+
+// Restore returns the entry of a set that was kept elsewhere. A verifier, nil if nothing is signed,
+// treats the set as if it had been read from the namespace's bucket; the error then wraps
+// signature.ErrRefused.
+func Restore(namespace string, v *signature.Verifier, kept diskcache.Value) (e Entry, err error) {
+	e = Entry{Revision: kept.Revision, Created: kept.Written}
+	found := e.read(Name(namespace), kept.Raw)
+	if v != nil {
+		_, err = v.Take(found, time.Now())
+	}
 	return e, err
 }
 

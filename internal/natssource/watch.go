@@ -91,11 +91,7 @@ func (w *watch) read(got jetstream.KeyValueEntry) {
 	}
 	w.refused = entry.Refused
 	if w.refused == nil {
-		_, signed := split(got.Value())
-		_, w.refused = w.verifier.Take(signature.Found{
-			Bucket: w.bucket.kv.Name, Key: Key, Value: entry.Data, Text: signed, Raw: got.Value(),
-			Written: got.Created(),
-		}, time.Now())
+		_, w.refused = w.verifier.Take(entry.read(w.bucket.kv.Name, got.Value()), time.Now())
 	}
 	if w.refused == nil && entry.Version > w.version {
 		w.newest, w.version = entry, entry.Version
