@@ -128,8 +128,12 @@ func (w *Worker) remember(kept []storage.State, now int64) {
 	}
 }
 
-// observeMemory logs when the memory begins to fail, and when it is back.
+// observeMemory logs when the memory begins to fail, and when it is back. That the worker is told to
+// stop meanwhile is neither.
 func (w *Worker) observeMemory(err error) {
+	if errors.Is(err, context.Canceled) {
+		return
+	}
 	was := w.memory.failing.Swap(err != nil)
 	switch {
 	case err != nil && !was:

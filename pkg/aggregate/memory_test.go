@@ -86,6 +86,32 @@ func TestAWorkerWaitsForItsMemory(t *testing.T) {
 	}
 }
 
+// slowMemory does not answer, once it has been asked.
+type slowMemory struct {
+	memstore.Memory
+	asked atomic.Bool
+}
+
+func (m *slowMemory) Merge(ctx context.Context, states []storage.State) ([]storage.State, error) {
+	if !m.asked.Swap(true) {
+		return m.Memory.Merge(ctx, states)
+	}
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+
+// A worker that is told to stop while it waits for its memory does not blame that.
+func TestAStoppedWorkerDoesNotBlameItsMemory(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := run(t, memstore.New(), func(o *aggregate.Options) { o.Memory, o.Timeout = new(slowMemory), time.Minute })
+		time.Sleep(10 * time.Second)
+		r.end()
+		if strings.Contains(r.log.String(), "canceled") {
+			t.Error(r.log)
+		}
+	})
+}
+
 // What the memory keeps of a generation in the far future is no reason to take the store there,
 // from where no checker could follow.
 func TestMemoriesOfTheFutureAreIgnored(t *testing.T) {
