@@ -138,8 +138,7 @@ func (b *Bucket) find(
 		there.blocks = true
 		return there, nil
 	}
-	data, signed := split(got.Value())
-	s, err := v.Verify(signature.Found{Bucket: b.kv.Name, Key: name, Value: data, Text: signed}, now)
+	s, err := v.Verify(found(b.kv.Name, name, got.Value(), got.Created()), now)
 	switch {
 	case err != nil:
 		there.refused = true
@@ -244,11 +243,11 @@ func (b *Bucket) verify(
 	if got.Operation() != jetstream.KeyValuePut {
 		return nil, s, signature.ErrDeleted
 	}
-	data, signed := split(got.Value())
+	f := found(b.kv.Name, got.Key(), got.Value(), got.Created())
 	if v := b.options.Verifier; v != nil {
-		s, err = v.Verify(signature.Found{Bucket: b.kv.Name, Key: got.Key(), Value: data, Text: signed}, now)
+		s, err = v.Verify(f, now)
 	}
-	return data, s, err
+	return f.Value, s, err
 }
 
 // Delete lifts a block; the error may be ErrNoBlock or ErrNoKey. Where entries are signed, it

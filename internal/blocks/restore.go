@@ -41,12 +41,9 @@ func Restore(
 ) (list []Block, refused []error) {
 	all := make(map[string]Block)
 	for _, kept := range stored {
-		data, signed := split(kept.Raw)
+		f := found(Name(namespace), kept.Key, kept.Raw, kept.Written)
 		if v != nil {
-			_, err := v.Take(signature.Found{
-				Bucket: Name(namespace), Key: kept.Key, Value: data, Text: signed, Raw: kept.Raw,
-				Written: kept.Written,
-			}, now)
+			_, err := v.Take(f, now)
 			if errors.Is(err, signature.ErrExpired) {
 				continue
 			}
@@ -55,7 +52,7 @@ func Restore(
 				continue
 			}
 		}
-		e, err := decode(data)
+		e, err := decode(f.Value)
 		if errors.Is(err, errUnknown) {
 			continue
 		}

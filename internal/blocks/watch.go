@@ -120,13 +120,10 @@ func (w *watch) takeSigned(got jetstream.KeyValueEntry) error {
 		}
 		return signature.ErrDeleted
 	}
-	data, signed := split(got.Value())
-	s, err := w.verifier.Take(signature.Found{
-		Bucket: w.bucket, Key: got.Key(), Value: data, Text: signed, Raw: got.Value(),
-		Written: got.Created(),
-	}, now)
+	f := found(w.bucket, got.Key(), got.Value(), got.Created())
+	s, err := w.verifier.Take(f, now)
 	if err == nil {
-		w.put(got.Key(), s.Operation, data)
+		w.put(got.Key(), s.Operation, f.Value)
 	}
 	return err
 }
