@@ -193,3 +193,25 @@ func TestRevisionOfAFile(t *testing.T) {
 		equal(t, at, revisionOf(filewatch.File{Modified: at}), want)
 	}
 }
+
+// TestAFileIsFollowed: what it holds comes into force, and that it is gone is known.
+func TestAFileIsFollowed(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "rules.yaml")
+	must(t, os.WriteFile(path, []byte(daily(1)), 0o600))
+	f, err := openFile(path)
+	must(t, err)
+	var refuse error
+	r := newLocal(&refuse)
+	must(t, f.begin(r))
+	watching := begin(func(ctx context.Context) { f.watch(ctx, r) })
+	defer watching.end()
+	must(t, os.WriteFile(path, []byte(daily(2)), 0o600))
+	daemontest.Eventually(t, "the new limit is in force", func() bool {
+		return r.checker.Load().Rules().Rules()[0].Limit == 2
+	})
+	must(t, os.Remove(path))
+	daemontest.Eventually(t, "it is known that the file is gone", func() bool {
+		why := r.now().Trouble
+		return errors.Is(why, os.ErrNotExist) && strings.HasPrefix(why.Error(), "load rules: ")
+	})
+}
