@@ -117,7 +117,8 @@ func TestSecret(t *testing.T) {
 	}
 }
 
-// TestExpired: what has expired does not replace what has not, as from an old backup; but a daemon starts with it, and says so.
+// TestExpired: what has expired does not replace what has not, as from an old backup; but a daemon
+// starts with it, and says so.
 func TestExpired(t *testing.T) {
 	ca, w := tlsfilestest.NewAuthority(t, "authority"), newWorld(t)
 	f := ca.Dir("good")
@@ -150,8 +151,8 @@ func TestExpired(t *testing.T) {
 	}
 }
 
-// TestOpenSecrets: who lets everybody read a key or a password is told so, at the start and when it is written anew; a certificate is for
-// everybody.
+// TestOpenSecrets: who lets everybody read a key or a password is told so, at the start and when it
+// is written anew; a certificate is for everybody.
 func TestOpenSecrets(t *testing.T) {
 	const warning = "every user of this machine"
 	ca := tlsfilestest.NewAuthority(t, "authority")

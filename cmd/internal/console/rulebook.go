@@ -62,7 +62,8 @@ type counter struct {
 	of string // the rule that an override's is of, "" for a rule of a set
 }
 
-// blocked is the rule under which blocks of the counter's keys are: that of a set, since checkers look for no other.
+// blocked is the rule under which blocks of the counter's keys are: that of a set, since checkers
+// look for no other.
 func (c counter) blocked() string {
 	if c.of != "" {
 		return c.of
@@ -77,8 +78,8 @@ func (c counter) wire() status.Rule {
 	return s
 }
 
-// countersOf returns a set's rules and the overrides with a limit of their own, by name; and the same
-// with the limits that reports have.
+// countersOf returns a set's rules and the overrides with a limit of their own, by name; and the
+// same with the limits that reports have.
 func countersOf(
 	set *rules.Set, revision uint64,
 ) (all map[string]counter, reported []storage.Rule) {

@@ -41,7 +41,8 @@ func newPast() past {
 	}
 }
 
-// valueAt returns the value of a slot in one of many series, which it makes if there is room; else nil.
+// valueAt returns the value of a slot in one of many series, which it makes if there is room; else
+// nil.
 func valueAt[K comparable, T any](all map[K]*series[T], key K, slot int64) *T {
 	s := all[key]
 	if s == nil {
@@ -109,8 +110,8 @@ type topKey struct {
 	rate float64
 }
 
-// topKeys puts together what all parts that are not silent say. The lock is held.
-func (p *picture) topKeys(now time.Time) (used, denied []topKey) {
+// topKeysLocked puts together what all parts that are not silent say.
+func (p *picture) topKeysLocked(now time.Time) (used, denied []topKey) {
 	var ofUsed, ofDenied []*status.Keys
 	for _, name := range sortedNames(p.aggregators) {
 		if h := p.aggregators[name]; !isSilent(&h.Part, h.at, now) {

@@ -1,4 +1,5 @@
-// Package rulesfile reads rules for the commands: what a file may hold, the bucket may hold, and the other way round.
+// Package rulesfile reads rules for the commands: what a file may hold, the bucket may hold, and
+// the other way round.
 package rulesfile
 
 import (
@@ -17,7 +18,8 @@ func Read(data []byte) (*rules.Set, error) { return envoyrules.Read(data) }
 // Stdin is the path that means standard input.
 const Stdin = "-"
 
-// Open returns what is at path, or on stdin for Stdin, and its set. An error names the file, and the place in it.
+// Open returns what is at path, or on stdin for Stdin, and its set. An error names the file, and
+// the place in it.
 func Open(path string, stdin io.Reader) (data []byte, set *rules.Set, err error) {
 	name := path
 	if path == Stdin {

@@ -195,8 +195,8 @@ func Do(t testing.TB, method, url, body string, headers ...string) (status int, 
 	return response.StatusCode, text
 }
 
-// Fetch makes one HTTP request by this client, with headers of the form "Name: value", and reads the
-// whole answer.
+// Fetch makes one HTTP request by this client, with headers of the form "Name: value", and reads
+// the whole answer.
 func Fetch(t testing.TB, c *http.Client, method, url, body string, headers ...string) (*http.Response, string, error) {
 	t.Helper()
 	request, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(body))
