@@ -168,9 +168,7 @@ func (c *cache) saveRules(e natssource.Entry) {
 func (c *cache) loadRules(ns string, v *signature.Verifier) (e natssource.Entry, ok bool) {
 	content := c.load()
 	for _, kept := range content.Values {
-		e, err := natssource.Restore(ns, v, natssource.Entry{
-			Revision: kept.Revision, Created: kept.Written, Raw: kept.Raw,
-		})
+		e, err := natssource.Restore(ns, v, kept)
 		if err != nil {
 			c.fail("rules of the cache do not count", err)
 			continue
@@ -185,23 +183,14 @@ func (c *cache) loadRules(ns string, v *signature.Verifier) (e natssource.Entry,
 // saveBlocks keeps the blocks that are in force.
 func (c *cache) saveBlocks(ns string, v *signature.Verifier, list []blocks.Block) {
 	c.save(func() ([]diskcache.Value, error) {
-		stored, err := blocks.Snapshot(ns, v, list, time.Now())
-		values := make([]diskcache.Value, len(stored))
-		for i, s := range stored {
-			values[i] = diskcache.Value{Key: s.Name, Written: s.Written, Raw: s.Raw}
-		}
-		return values, err
+		return blocks.Snapshot(ns, v, list, time.Now())
 	})
 }
 
 // loadBlocks returns the blocks that were kept and have not ended.
 func (c *cache) loadBlocks(ns string, v *signature.Verifier, now time.Time) []blocks.Block {
 	content := c.load()
-	stored := make([]blocks.Stored, len(content.Values))
-	for i, kept := range content.Values {
-		stored[i] = blocks.Stored{Name: kept.Key, Written: kept.Written, Raw: kept.Raw}
-	}
-	list, refused := blocks.Restore(ns, v, stored, now)
+	list, refused := blocks.Restore(ns, v, content.Values, now)
 	if len(refused) > 0 { // one line: there may be thousands
 		err := fmt.Errorf("%w (the first of %d)", refused[0], len(refused))
 		c.fail("blocks of the cache do not count", err)

@@ -106,19 +106,3 @@ func TestRulesThatGo(t *testing.T) {
 	}
 	equal(t, "a new rule, with half of the labels left", again["new"].Charged, 1)
 }
-
-// TestRulesThatAreRenamed: a checker that has seen a thousand names still tells what the rules in
-// force do, and nothing else.
-func TestRulesThatAreRenamed(t *testing.T) {
-	var stats check.Stats
-	var r labels
-	for i := range 1000 {
-		name := fmt.Sprint("r", i)
-		stats.Rules = []check.RuleStats{{Rule: name, Charged: 1}}
-		all, _ := scrape(&r, stats)
-		if all[name].Charged != 1 || len(all) > 3 { // it, the rest and those removed
-			t.Fatalf("after %d names: %+v", i, all)
-		}
-		stats.Removed.Charged++
-	}
-}

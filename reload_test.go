@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"pgregory.net/rapid"
 
+	"github.com/offpath-io/offpath/internal/filewatch"
 	"github.com/offpath-io/offpath/internal/natssource"
 	"github.com/offpath-io/offpath/internal/testing/daemontest"
 	"github.com/offpath-io/offpath/internal/testing/servers/serverstest"
@@ -138,37 +138,6 @@ func TestAParserThatPanics(t *testing.T) {
 	}
 }
 
-// TestWhateverIsOffered: in force is always the last good set that was offered.
-func TestWhateverIsOffered(t *testing.T) {
-	texts := []string{good, "", "rules:", good + "x", strings.Replace(good, "5/", "6/", 1)}
-	rapid.Check(t, func(t *rapid.T) {
-		var refuse error
-		r := newLocal(&refuse)
-		offers := rapid.SliceOf(rapid.SampledFrom(texts)).Draw(t, "offers")
-		want, loads, limit := RulesState{}, int64(0), int64(0)
-		for i, data := range offers {
-			set, bad := rules.Parse([]byte(data))
-			revision := uint64(i + 1)
-			if err := r.offer(revision, revision, []byte(data)); (err == nil) != (bad == nil) {
-				t.Fatalf("%q: %v", data, err)
-			}
-			if bad == nil {
-				loads, limit = loads+1, set.Rules()[0].Limit
-				want.Revision, want.Digest = revision, natssource.Digest([]byte(data))
-			}
-			s := r.now()
-			if s.Revision != want.Revision || s.Digest != want.Digest || s.Loads != loads ||
-				s.Refusals != int64(i+1)-loads {
-				t.Fatalf("%+v, want %+v", s, want)
-			}
-			c := r.checker.Load()
-			if (c != nil) != (loads > 0) || c != nil && c.Rules().Rules()[0].Limit != limit {
-				t.Fatalf("another set is in force after %q", offers[:i+1])
-			}
-		}
-	})
-}
-
 // daily is a set of one rule, whose window no test outlasts.
 func daily(limit int) string {
 	return fmt.Sprintf("rules:\n  - name: per-user\n    key: [user]\n    limit: %d/day\n", limit)
@@ -213,4 +182,36 @@ func TestMovingBetweenFileAndBucket(t *testing.T) {
 		t.Errorf("the file's %d, then the bucket's %d, then the file's %d", before, bucket, after)
 	}
 	equal(t, "another checker with the same set", again, bucket)
+}
+
+// TestRevisionOfAFile is its time, and never 0, which would be none.
+func TestRevisionOfAFile(t *testing.T) {
+	for want, at := range map[uint64]time.Time{
+		1_763_610_000_123: time.UnixMilli(1_763_610_000_123),
+		1:                 time.Unix(-5, 0),
+	} {
+		equal(t, at, revisionOf(filewatch.File{Modified: at}), want)
+	}
+}
+
+// TestAFileIsFollowed: what it holds comes into force, and that it is gone is known.
+func TestAFileIsFollowed(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "rules.yaml")
+	must(t, os.WriteFile(path, []byte(daily(1)), 0o600))
+	f, err := openFile(path)
+	must(t, err)
+	var refuse error
+	r := newLocal(&refuse)
+	must(t, f.begin(r))
+	watching := begin(func(ctx context.Context) { f.watch(ctx, r) })
+	defer watching.end()
+	must(t, os.WriteFile(path, []byte(daily(2)), 0o600))
+	daemontest.Eventually(t, "the new limit is in force", func() bool {
+		return r.checker.Load().Rules().Rules()[0].Limit == 2
+	})
+	must(t, os.Remove(path))
+	daemontest.Eventually(t, "it is known that the file is gone", func() bool {
+		why := r.now().Trouble
+		return errors.Is(why, os.ErrNotExist) && strings.HasPrefix(why.Error(), "load rules: ")
+	})
 }

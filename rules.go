@@ -3,9 +3,10 @@ package offpath
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 
-	"github.com/offpath-io/offpath/internal/filesource"
+	"github.com/offpath-io/offpath/internal/filewatch"
 	"github.com/offpath-io/offpath/internal/natssource"
 	"github.com/offpath-io/offpath/pkg/rules"
 	"github.com/offpath-io/offpath/pkg/rules/envoyrules"
@@ -22,17 +23,17 @@ type ruleSource interface {
 	heard() <-chan struct{}
 }
 
-// file is a file of rules.
+// file is a file of rules, in this format or that of envoyproxy/ratelimit.
 type file struct {
 	path  string
-	first filesource.File
+	first filewatch.File
 }
 
 // openFile reads the file, so that a missing or bad one is an error before anything starts.
 func openFile(path string) (*file, error) {
-	first, err := filesource.Read(path)
+	first, err := filewatch.Read(path, rules.MaxSize)
 	if err != nil {
-		return nil, err
+		return nil, loading(err)
 	}
 	if _, err := envoyrules.Read(first.Data); err != nil {
 		if refusal, ok := errors.AsType[*rules.Error](err); ok {
@@ -43,15 +44,30 @@ func openFile(path string) (*file, error) {
 	return &file{path, first}, nil
 }
 
+func loading(err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("load rules: %w", err)
+}
+
+// revisionOf is when the file was written, in Unix milliseconds: so the checker with the newer file
+// has the higher revision, and a restart changes nothing. 1 for a file from before 1970.
+func revisionOf(f filewatch.File) uint64 { return uint64(max(f.Modified.UnixMilli(), 1)) }
+
 func (f *file) begin(r *reloadable) error {
-	return r.offer(f.first.Revision(), f.first.Revision(), f.first.Data)
+	revision := revisionOf(f.first)
+	return r.offer(revision, revision, f.first.Data)
 }
 
 func (f *file) watch(ctx context.Context, r *reloadable) {
-	offer := func(f filesource.File) {
-		_ = r.offer(f.Revision(), f.Revision(), f.Data) // logs errors
-	}
-	filesource.Watch(ctx, f.path, f.first, filesource.Options{}, offer, r.trouble)
+	o := filewatch.Options{MaxSize: rules.MaxSize}
+	filewatch.Watch(ctx, []string{f.path}, []filewatch.File{f.first}, o,
+		func(files []filewatch.File) {
+			revision := revisionOf(files[0])
+			_ = r.offer(revision, revision, files[0].Data) // logs errors
+		},
+		func(err error) { r.trouble(loading(err)) })
 }
 
 // heard is closed: begin has read the file.

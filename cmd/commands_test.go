@@ -10,7 +10,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -117,14 +116,6 @@ func (f *fleet) do(args ...string) (stdout string) {
 		f.Fatalf("%q: status %d\n%s%s", args, status, stdout, stderr)
 	}
 	return stdout
-}
-
-// refused runs a command that has to fail, with these words in its error.
-func (f *fleet) refused(words string, args ...string) {
-	f.Helper()
-	if status, _, stderr := f.command(args...); status != 1 || !strings.Contains(stderr, words) {
-		f.Errorf("%q: status %d, want 1 and %q in %s", args, status, words, stderr)
-	}
 }
 
 // stop stops everything, checkers first, which deliver what they hold.

@@ -7,13 +7,10 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/offpath-io/offpath/internal/testing/daemontest"
 	"github.com/offpath-io/offpath/internal/testing/servers/serverstest"
 )
-
-const operatorToken = "a-token-that-nobody-guesses"
 
 // watchedFleet is two checkers and two aggregators, with a console each.
 type watchedFleet struct {
@@ -25,9 +22,8 @@ func startWatchedFleet(t *testing.T, rules string) *watchedFleet {
 	t.Helper()
 	nats, redis := serverstest.JetStream(t).URL(), serverstest.Redis(t).URL()
 	f := &watchedFleet{fleet{T: t, nats: nats, redis: redis}, writeFile(t, "rules.yaml", rules)}
-	tokens := writeFile(t, "tokens", "# who may\nkristie:"+operatorToken+"\n")
 	for range 2 {
-		f.startAggregator("--console-token-file", tokens)
+		f.startAggregator()
 	}
 	for range 2 {
 		f.startChecker()
@@ -36,11 +32,9 @@ func startWatchedFleet(t *testing.T, rules string) *watchedFleet {
 }
 
 // startChecker returns once the checker hears of the fleet.
-func (f *watchedFleet) startChecker() *daemontest.Daemon {
+func (f *watchedFleet) startChecker() {
 	f.Helper()
-	d := f.fleet.startChecker("--rules", f.rules)
-	d.AwaitMetric(`offpath_freshness{state="fresh"}`, "1")
-	return d
+	f.fleet.startChecker("--rules", f.rules).AwaitMetric(`offpath_freshness{state="fresh"}`, "1")
 }
 
 // read runs a command and reads its JSON.
@@ -136,117 +130,5 @@ func TestConsoleNumbers(t *testing.T) {
 	}
 	if text := f.do("top"); !strings.Contains(text, "small") {
 		t.Errorf("top:\n%s", text)
-	}
-}
-
-// awaitDenials waits until every checker denies a user, or none does.
-func (f *watchedFleet) awaitDenials(what, user string, denied bool) {
-	f.Helper()
-	begin := time.Now()
-	for _, d := range f.checkers {
-		d.Await(what, func() bool { return ask(f.T, d, asUser(user)) != denied })
-	}
-	f.Logf("%s: everywhere after %v", what, time.Since(begin).Round(time.Millisecond))
-}
-
-// TestBlocksReachTheFleet blocks a key by command and at a console: every checker denies it, also
-// one that starts afterwards, until the block is lifted or ends; then resets another key's count.
-// All of it is in the audit log.
-func TestBlocksReachTheFleet(t *testing.T) {
-	f := startWatchedFleet(t, "rules: [{name: per-user, key: [user], limit: 100000/day}, {name: few, key: [few], limit: 10/day}]\n")
-	const user = "<script>"
-	f.do("block", user, "--rule", "per-user", "--for", "1h")
-	f.awaitDenials("blocked by command", user, true)
-	if ask(t, f.startChecker(), asUser(user)) { // as after a restart: the bucket knows
-		t.Error("a checker that has just started lets a blocked key pass")
-	}
-	daemontest.Until(t, "the block is shown", func() string { // the aggregator that answers hears of it by itself
-		var found []struct {
-			Key   string
-			Block *struct{ By string }
-		}
-		f.read(&found, "get", user)
-		if len(found) != 1 || found[0].Key != user || found[0].Block == nil || found[0].Block.By == "" {
-			return fmt.Sprintf("%+v", found)
-		}
-		return ""
-	})
-	f.do("unblock", user, "--rule", "per-user")
-	f.awaitDenials("unblocked by command", user, false)
-	f.refused("is not blocked", "unblock", user, "--rule", "per-user")
-	f.refused("there is few, per-user", "block", user, "--rule", "per-usr")
-
-	console := f.aggregators[1]
-	at := func(path, body string, status int) (answer string) {
-		t.Helper()
-		got, answer := daemontest.Do(t, "POST", console.Admin()+path, body,
-			"Content-Type: application/json", "Authorization: Bearer "+operatorToken)
-		if got != status {
-			t.Errorf("%s: %d %s, want %d", path, got, answer, status)
-		}
-		return answer
-	}
-	const blocked = `{"rule":"per-user","key":"<script>"`
-	at("/api/block", blocked+`,"seconds":3600}`, 200)
-	f.awaitDenials("blocked at the console", user, true)
-	at("/api/unblock", blocked+`}`, 200)
-	f.awaitDenials("unblocked at the console", user, false)
-	at("/api/unblock", blocked+`}`, 404)
-	at("/api/block", blocked+`,"seconds":1}`, 200)
-	f.awaitDenials("a short block has ended", user, false)
-
-	for _, d := range f.checkers {
-		d.Await("the limit is used up", func() bool { return !ask(t, d, `{"few":"greedy"}`) })
-	}
-	daemontest.Until(t, "the count is back", func() string {
-		var after struct{ Count float64 }
-		must(t, json.Unmarshal([]byte(at("/api/reset", `{"rule":"few","key":"greedy"}`, 200)), &after))
-		for _, d := range f.checkers {
-			if after.Count > 0 || !ask(t, d, `{"few":"greedy"}`) {
-				return fmt.Sprintf("denied, count %v", after.Count)
-			}
-		}
-		return ""
-	})
-	f.do("reset", "greedy", "--rule", "few")
-	auditHas(t, console, "block", "unblock", "reset")
-
-	// An operator is not in need of an aggregator to keep somebody out.
-	for _, d := range f.aggregators {
-		d.Stop()
-	}
-	f.do("block", "late", "--rule", "per-user")
-	f.awaitDenials("blocked without an aggregator", "late", true)
-	f.do("unblock", "late", "--rule", "per-user")
-	f.refused("is not blocked", "unblock", "late", "--rule", "per-user")
-	f.refused("no aggregator answers", "top")
-}
-
-// auditHas waits until a console shows changes of these kinds, each by the token's owner and by
-// command.
-func auditHas(t *testing.T, console *daemontest.Daemon, wanted ...string) {
-	t.Helper()
-	for _, what := range wanted {
-		daemontest.Until(t, "audit", func() string {
-			_, view := console.Get("/api/view")
-			var v struct {
-				Audit []struct {
-					What string
-					Who  struct{ Name, From string }
-				}
-			}
-			must(t, json.Unmarshal([]byte(view), &v))
-			byToken, byCommand := false, false
-			for _, r := range v.Audit {
-				if r.What == what && r.Who.From != "" {
-					byToken = byToken || r.Who.Name == "kristie"
-					byCommand = byCommand || r.Who.Name != "kristie" && r.Who.Name != ""
-				}
-			}
-			if !byToken || !byCommand {
-				return fmt.Sprintf("no %s by both: %+v", what, v.Audit)
-			}
-			return ""
-		})
 	}
 }

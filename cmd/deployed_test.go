@@ -210,6 +210,7 @@ func TestDeployedOperator(t *testing.T) {
 	} {
 		f.do(strings.Fields(args)...)
 	}
+	c.Await("it has its hits back", func() bool { return ask(t, c, asUser("kristie")) })
 	a.Stop()
 	c.AwaitMetric("offpath_blocked_keys", "0")
 	f.do("block", "mallory", "--rule", "per-user", "--for", "1h")

@@ -12,6 +12,7 @@ import (
 	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 
 	"github.com/offpath-io/offpath/internal/testing/daemontest"
+	"github.com/offpath-io/offpath/internal/testing/grpctest"
 )
 
 // load asks checkers behind two balancers, and counts what is answered.
@@ -86,7 +87,7 @@ func (l *load) post(t *testing.T, transport *http.Transport, client, n int) (all
 
 // askOverGRPC asks as Envoy does.
 func (l *load) askOverGRPC(ctx context.Context, t *testing.T, client int) {
-	service := ratelimitv3.NewRateLimitServiceClient(daemontest.DialGRPC(t, l.grpc.listener.Addr().String()))
+	service := ratelimitv3.NewRateLimitServiceClient(grpctest.Dial(t, l.grpc.listener.Addr().String()))
 	for n := 0; ctx.Err() == nil; n++ {
 		to, user := attributesOf(client, n)
 		call, cancel := context.WithTimeout(context.WithoutCancel(ctx), daemontest.Patience)

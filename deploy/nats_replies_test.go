@@ -58,9 +58,7 @@ func TestNoReplyReachesWhatItsSenderMayNot(t *testing.T) {
 						text := fmt.Sprintf("%s hears on %s: %.80s", other, m.Subject, m.Data)
 						heard.Store(&text)
 					})
-					if err != nil {
-						t.Fatal(err)
-					}
+					must(t, err)
 				}
 				_ = conn.Flush()
 			}
@@ -75,9 +73,7 @@ func TestNoReplyReachesWhatItsSenderMayNot(t *testing.T) {
 			conn := connectAs(t, n, user)
 			for i, reply := range replies {
 				requests(i, reply, func(subject, data string) {
-					if err := conn.PublishRequest(subject, reply, []byte(data)); err != nil {
-						t.Fatal(err)
-					}
+					must(t, conn.PublishRequest(subject, reply, []byte(data)))
 				})
 				for range 3 { // so that it has been answered, as far as anybody can know
 					ask(t, conn)
@@ -139,9 +135,7 @@ func fill(t *testing.T, n *deploytest.NATSServer) {
 	defer cancel()
 	do := func(_ any, err error) {
 		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 	}
 	rules, err := natssource.New(connectAs(t, n, "operator"), "offpath", natssource.Options{})
 	do(nil, err)
@@ -166,9 +160,7 @@ func fill(t *testing.T, n *deploytest.NATSServer) {
 func connectAs(t *testing.T, n *deploytest.NATSServer, user string) *nats.Conn {
 	t.Helper()
 	conn, err := nats.Connect(n.URL(t, user), nats.CustomInboxPrefix("_INBOX."+user), nats.ErrorHandler(quiet))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(conn.Close)
 	return conn
 }

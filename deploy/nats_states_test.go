@@ -38,9 +38,7 @@ func TestAStolenCredentialMovesNoGeneration(t *testing.T) {
 		thief.report(claim)
 		thief.lease(claim)
 		value := fmt.Appendf(nil, `{"shards":[[%d,5]]}`, forged)
-		if err := thief.conn.Publish("$KV.offpath-states.shards", value); err != nil {
-			t.Fatal(err)
-		}
+		must(t, thief.conn.Publish("$KV.offpath-states.shards", value))
 		_ = thief.conn.PublishRequest("$JS.API.STREAM.INFO.KV_offpath-rules", "$KV.offpath-states.shards", nil)
 		_ = thief.conn.Flush()
 		stop()

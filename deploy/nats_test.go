@@ -33,9 +33,7 @@ func TestNATSAccounts(t *testing.T) {
 	for _, user := range users {
 		conns[user], heard[user] = connectAs(t, n, user), make(chan *nats.Msg, 1000)
 		_, err := conns[user].ChanSubscribe(">", heard[user]) // so that Flush waits for what is heard
-		if err := errors.Join(err, conns[user].Flush()); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errors.Join(err, conns[user].Flush()))
 	}
 	want := map[said]bool{}
 	subjects := strings.Fields(`
@@ -56,9 +54,7 @@ func TestNATSAccounts(t *testing.T) {
 	want[said{"operator", "aggregator", "offpath.console.v1.reset"}] = true
 	for user, conn := range conns {
 		for _, subject := range subjects {
-			if err := conn.Publish(subject, []byte(user)); err != nil {
-				t.Fatal(err)
-			}
+			must(t, conn.Publish(subject, []byte(user)))
 		}
 	}
 	for _, conn := range conns { // first all that is said, then all that is heard
@@ -97,9 +93,7 @@ func TestAnswersComeBackBetweenAccounts(t *testing.T) {
 	heard := map[string]chan string{"checker-1": make(chan string, 1000), "checker-2": make(chan string, 1000)}
 	checkers := map[string]*natsbus.Checker{}
 	worker, err := natsbus.NewWorker(connectAs(t, n, "aggregator"), "offpath")
-	if err := errors.Join(err, worker.Attend(slices.Repeat([]bool{true}, 8))); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errors.Join(err, worker.Attend(slices.Repeat([]bool{true}, 8))))
 	serve := func(run func(context.Context) error) {
 		ended := make(chan error, 1)
 		ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
@@ -122,14 +116,10 @@ func TestAnswersComeBackBetweenAccounts(t *testing.T) {
 	for name, news := range heard {
 		epoch := events.NewEpoch(name)
 		body, err := events.Append(nil, &events.Hello{Epoch: epoch, Sent: 1})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		bodies[name] = body
 		c, err := natsbus.NewChecker(connectAs(t, n, name), "offpath", natsbus.Owned(name, epoch))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		checkers[name] = c
 		serve(func(ctx context.Context) error {
 			return c.Listen(ctx, func(kind events.Kind, data []byte) { news <- kind.String() + string(data) })
@@ -164,9 +154,7 @@ func await(t *testing.T, heard <-chan string, answer string, say func() error) {
 	t.Helper()
 	deadline := time.After(time.Minute)
 	for {
-		if err := say(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, say())
 		again := time.After(100 * time.Millisecond)
 		for waiting := true; waiting; {
 			select {
@@ -282,12 +270,8 @@ func TestAnotherCheckerIsLetIn(t *testing.T) {
 	}
 	aggregator := connectAs(t, n, "aggregator")
 	heard, err := aggregator.SubscribeSync("offpath.report.v1.*.checker-3.*")
-	if err := errors.Join(err, aggregator.Flush()); err != nil {
-		t.Fatal(err)
-	}
-	if err := connectAs(t, n, "checker-3").Publish("offpath.report.v1.0.checker-3.ab", nil); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errors.Join(err, aggregator.Flush()))
+	must(t, connectAs(t, n, "checker-3").Publish("offpath.report.v1.0.checker-3.ab", nil))
 	if _, err := heard.NextMsg(time.Minute); err != nil {
 		t.Error(err)
 	}

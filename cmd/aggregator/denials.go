@@ -67,11 +67,9 @@ func (d *denials) run(ctx context.Context) error {
 				d.log.Warn("the decision log's stream cannot be made", "error", err)
 			}
 		}
-		pause := time.NewTimer(wait)
 		select {
 		case <-ctx.Done():
-		case <-pause.C:
+		case <-time.After(wait):
 		}
-		pause.Stop()
 	}
 }

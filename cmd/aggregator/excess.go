@@ -34,7 +34,7 @@ func newPeaks(now func() time.Time) *peaks {
 func (p *peaks) note(label string, ratio float64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.turn()
+	p.turnLocked()
 	p.this[label] = max(p.this[label], ratio)
 }
 
@@ -46,8 +46,8 @@ func (p *peaks) forget(label string) {
 	delete(p.last, label)
 }
 
-// turn begins a new span if it is time. Labels stay, with no excess. The lock is held.
-func (p *peaks) turn() {
+// turnLocked begins a new span if it is time. Labels stay, with no excess.
+func (p *peaks) turnLocked() {
 	switch age := p.now().Sub(p.began); {
 	case age < excessFor:
 		return
@@ -69,14 +69,14 @@ func (p *peaks) Describe(descs chan<- *prometheus.Desc) { descs <- excessDesc }
 func (p *peaks) Collect(out chan<- prometheus.Metric) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.turn()
+	p.turnLocked()
 	for label, ratio := range p.this {
 		out <- prometheus.MustNewConstMetric(excessDesc, prometheus.GaugeValue, max(ratio, p.last[label]), label)
 	}
 }
 
-// exceed counts the excesses of a fold that was applied. The lock is held.
-func (a *applies) exceed(info aggregate.ApplyInfo) {
+// exceedLocked counts the excesses of a batch that was applied.
+func (a *applies) exceedLocked(info aggregate.ApplyInfo) {
 	for _, e := range info.Excess {
 		label := a.labels.Of(info.Batch.Rules[e.Rule].Name)
 		a.over.WithLabelValues(label).Add(e.Hits)

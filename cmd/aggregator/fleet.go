@@ -7,12 +7,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/offpath-io/offpath/cmd/internal/console"
 	"github.com/offpath-io/offpath/internal/flags"
 	"github.com/offpath-io/offpath/internal/natsconn"
 	"github.com/offpath-io/offpath/internal/redact"
@@ -38,11 +38,15 @@ func (f *fleetFlags) check() error {
 	return cmp.Or(required("nats", f.nats), f.access.Check(f.nats))
 }
 
-// withConn connects, calls do, and disconnects.
+// connectTimeout is how long each server of NATS may take to accept a connection.
+const connectTimeout = 5 * time.Second
+
+// withConn connects, calls do, and disconnects. Both have the time-out together.
 func (f *fleetFlags) withConn(
-	ctx context.Context, do func(ctx context.Context, conn *nats.Conn) error,
+	ctx context.Context, timeout time.Duration,
+	do func(ctx context.Context, conn *nats.Conn) error,
 ) error {
-	ctx, cancel := context.WithTimeout(ctx, 2*console.AskTimeout) // to ask, and to do it oneself
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	ctx, forbid := context.WithCancelCause(ctx)
 	defer forbid(nil)
@@ -51,7 +55,7 @@ func (f *fleetFlags) withConn(
 		return err
 	}
 	conn, err := nats.Connect(f.nats, append(options, nats.Name("offpath-command"),
-		nats.Timeout(console.AskTimeout/2),
+		nats.Timeout(connectTimeout),
 		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
 			if errors.Is(err, nats.ErrPermissionViolation) { // nothing is going to be answered
 				forbid(fmt.Errorf("%w: %w", errForbidden, err))

@@ -84,7 +84,7 @@ func (a *applies) observe(info aggregate.ApplyInfo) {
 		}
 		if sum := tally.Counted + tally.Late + tally.Refused; sum > 0 || len(info.Overflow) > 0 {
 			rule := &info.Batch.Rules[i]
-			label := a.label(rule.Name, sum)
+			label := a.labelLocked(rule.Name, sum)
 			a.count(label, tally)
 			a.blind.WithLabelValues(label).Set(info.Delay.Seconds() / max(rule.Shape.Length.Seconds(), 1e-3))
 		}
@@ -93,7 +93,7 @@ func (a *applies) observe(info aggregate.ApplyInfo) {
 		label := a.labels.Of(info.Batch.Rules[o.Rule].Name)
 		a.turned.WithLabelValues(label).Add(float64(o.Keys))
 	}
-	a.exceed(info)
+	a.exceedLocked(info)
 }
 
 // unleased is for aggregate.Options.OnUnleased.
@@ -103,14 +103,13 @@ func (a *applies) unleased(rule string, keys int64) {
 	a.turned.WithLabelValues(a.labels.Of(rule)).Add(float64(keys))
 }
 
-// label returns the label of a rule that is at work, which is its own if there is one left. The
-// lock is held.
-func (a *applies) label(rule string, hits int64) string {
+// labelLocked returns the label of a rule that is at work, which is its own if there is one left.
+func (a *applies) labelLocked(rule string, hits int64) string {
 	now, busy := a.now(), []rulelabel.Activity{{Rule: rule, Count: hits}}
 	a.labels.Assign(busy)
 	if a.labels.Of(rule) != rule && now.Sub(a.madeRoom) >= roomEvery {
 		a.madeRoom = now
-		a.makeRoom(now)
+		a.makeRoomLocked(now)
 		a.labels.Assign(busy)
 	}
 	label := a.labels.Of(rule)
@@ -120,9 +119,9 @@ func (a *applies) label(rule string, hits int64) string {
 	return label
 }
 
-// makeRoom takes the labels from rules that have not been at work for long, and their series away.
-// The lock is held.
-func (a *applies) makeRoom(now time.Time) {
+// makeRoomLocked takes the labels from rules that have not been at work for long, and their series
+// away.
+func (a *applies) makeRoomLocked(now time.Time) {
 	for label, at := range a.used {
 		if now.Sub(at) < labelFor || label == rulelabel.Other { // which is everybody's
 			continue

@@ -38,7 +38,8 @@ func (o *operation) command(use, short, long string, do act) *cobra.Command {
 		if err := o.check(); err != nil {
 			return err
 		}
-		return o.withConn(cmd.Context(), func(ctx context.Context, conn *nats.Conn) error {
+		const timeout = 2 * console.AskTimeout // to ask, and to do it oneself
+		return o.withConn(cmd.Context(), timeout, func(ctx context.Context, conn *nats.Conn) error {
 			value, text, err := do(ctx, conn, cmd.ErrOrStderr())
 			if err != nil {
 				return err

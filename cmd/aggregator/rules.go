@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"io"
 	"time"
 
@@ -14,7 +13,6 @@ import (
 	"github.com/offpath-io/offpath/cmd/internal/signing"
 	"github.com/offpath-io/offpath/internal/flags"
 	"github.com/offpath-io/offpath/internal/natssource"
-	"github.com/offpath-io/offpath/internal/redact"
 )
 
 // rulesTimeout is how long NATS may take to do what a command asks.
@@ -108,29 +106,20 @@ func (f *rulesFlags) takeWrite(cmd *cobra.Command) *cobra.Command {
 func (f *rulesFlags) withBucket(
 	ctx context.Context, do func(ctx context.Context, b *natssource.Bucket) error,
 ) error {
-	ctx, cancel := context.WithTimeout(ctx, rulesTimeout)
-	defer cancel()
 	keys, err := f.keys.Once(signing.Rules)
 	if err != nil {
 		return err
 	}
-	options, err := f.access.Options(nil)
-	if err != nil {
-		return err
-	}
-	conn, err := nats.Connect(f.nats, append(options, nats.Name("offpath-rules"), nats.Timeout(rulesTimeout/2))...)
-	if err != nil {
-		return fmt.Errorf("connect to %s: %w", redact.URLs(f.nats), err)
-	}
-	defer conn.Close()
 	o := natssource.Options{Replicas: f.replicas, Verifier: keys.Verifier}
 	if keys.Key != nil {
 		o.Key = keys.Key()
 		f.public = o.Key.Public()
 	}
-	bucket, err := natssource.New(conn, f.namespace, o)
-	if err != nil {
-		return err
-	}
-	return do(ctx, bucket)
+	return f.withConn(ctx, rulesTimeout, func(ctx context.Context, conn *nats.Conn) error {
+		bucket, err := natssource.New(conn, f.namespace, o)
+		if err != nil {
+			return err
+		}
+		return do(ctx, bucket)
+	})
 }

@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/offpath-io/offpath/internal/testing/daemontest"
+	"github.com/offpath-io/offpath/internal/testing/grpctest"
 	"github.com/offpath-io/offpath/pkg/envoylimit"
 )
 
@@ -33,7 +34,7 @@ descriptors:
 
 func grpcOf(t *testing.T, d *daemontest.Daemon) *grpc.ClientConn {
 	t.Helper()
-	return daemontest.DialGRPC(t, d.Find(`gRPC API +([^ ,]+),`))
+	return grpctest.Dial(t, d.Find(`gRPC API +([^ ,]+),`))
 }
 
 // letter asks for letters to somebody, with a limit of their own if that is above 0.

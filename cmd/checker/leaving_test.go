@@ -13,6 +13,7 @@ import (
 
 	"github.com/offpath-io/offpath/cmd/internal/daemon"
 	"github.com/offpath-io/offpath/internal/testing/daemontest"
+	"github.com/offpath-io/offpath/internal/testing/grpctest"
 	"github.com/offpath-io/offpath/internal/testing/servers/serverstest"
 	"github.com/offpath-io/offpath/internal/tlsfiles"
 	"github.com/offpath-io/offpath/pkg/aggregate"
@@ -65,7 +66,7 @@ func TestLeavingIsAnnounced(t *testing.T) {
 	ended := make(chan error, 1)
 	go func() { ended <- daemon.Run(ctx, quietLog, parts...) }()
 
-	conn := daemontest.DialGRPC(t, at[1].Addr().String())
+	conn := grpctest.Dial(t, at[1].Addr().String())
 	client := &http.Client{Transport: new(http.Transport)}
 	asksToGo := func() bool {
 		response, err := client.Post(daemon.URL(at[0])+"/v1/check", "application/json", strings.NewReader(kristie))

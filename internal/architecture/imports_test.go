@@ -35,8 +35,9 @@ const (
 // anything stands for no restriction but that of TestCheckAndAggregateMeetAsBytes.
 const anything = "..."
 
-// allowed is what each package may import besides the standard library. Test files may import what they like, but see
-// TestCheckAndAggregateMeetAsBytes. Names of this module are directories; the first pattern that fits a package counts.
+// allowed is what each package may import besides the standard library. Test files may import what
+// they like, but see TestCheckAndAggregateMeetAsBytes. Names of this module are directories; the
+// first pattern that fits a package counts.
 var allowed = []struct {
 	pattern string
 	imports []string
@@ -52,11 +53,10 @@ var allowed = []struct {
 	{"pkg/rules", []string{"pkg/window", "pkg/identity", "pkg/rules/internal/strictyaml", yaml}},
 	{"pkg/rules/internal/strictyaml", []string{yaml, limits}},
 	{"pkg/rules/envoyrules", []string{"pkg/rules", "pkg/rules/internal/strictyaml", "pkg/window", yaml}},
-	{"internal/filesource", []string{"pkg/rules", "internal/filewatch"}},
 	{"internal/kvwatch", []string{natsgo}},
 	{"pkg/signature", []string{nkeys}},
-	{"internal/natssource", []string{"internal/kvwatch", "pkg/signature", natsgo}},
-	{"internal/blocks", []string{"internal/kvwatch", "pkg/signature", natsgo}},
+	{"internal/natssource", []string{"internal/diskcache", "internal/kvwatch", "pkg/signature", natsgo}},
+	{"internal/blocks", []string{"internal/diskcache", "internal/kvwatch", "pkg/signature", natsgo}},
 	{"internal/diskcache", nil},
 	{"internal/topkeys", []string{boom}},
 	{"internal/rulelabel", nil},
@@ -75,7 +75,7 @@ var allowed = []struct {
 		grpc, envoy, protobuf,
 	}},
 	{".", []string{
-		"internal/blocks", "internal/diskcache", "internal/filesource", "internal/natsclient",
+		"internal/blocks", "internal/diskcache", "internal/filewatch", "internal/natsclient",
 		"internal/natssource", "internal/rulelabel", "internal/status", "internal/topkeys",
 		"internal/version", "pkg/check", "pkg/events", "pkg/events/natsbus", "pkg/rules",
 		"pkg/rules/envoyrules", "pkg/signature", natsgo,
@@ -124,10 +124,11 @@ var allowed = []struct {
 	{"internal/natsconn", []string{"internal/flags", "internal/tlsfiles", "pkg/events/natsbus", natsgo, jwt, nkeys, pflag}},
 	{"internal/redisconn", []string{"internal/flags", "internal/tlsfiles", "pkg/aggregate/redisstore", pflag}},
 	{"internal/version", nil},
-	// What tests share. Only the load test's code, which brings servers and networks of its own, imports it besides tests:
-	// see TestOnlyTestsImportTestHelpers.
+	// What tests share. Only the load test's code, which brings servers and networks of its own,
+	// imports it besides tests: see TestOnlyTestsImportTestHelpers.
 	{"internal/testing/...", []string{anything}},
-	// Tests only: end-to-end ones may import both sides, which is why they have a package of their own.
+	// Tests only: end-to-end ones may import both sides, which is why they have a package of their
+	// own.
 	{"internal/architecture", nil},
 	{"internal/endtoend", nil},
 }
@@ -171,7 +172,8 @@ func forbidden(imports, patterns []string) []string {
 	return list
 }
 
-// Helpers of tests belong to no program that others run: only tests, each other and the load test use them.
+// Helpers of tests belong to no program that others run: only tests, each other and the load test
+// use them.
 func TestOnlyTestsImportTestHelpers(t *testing.T) {
 	all := packages(t)
 	for _, name := range slices.Sorted(maps.Keys(all)) {
@@ -184,8 +186,9 @@ func TestOnlyTestsImportTestHelpers(t *testing.T) {
 	}
 }
 
-// The checker and the aggregator meet as bytes only: neither side imports the other, not through a third package and
-// not in its tests. What needs both is an end-to-end test and lives in internal/endtoend.
+// The checker and the aggregator meet as bytes only: neither side imports the other, not through a
+// third package and not in its tests. What needs both is an end-to-end test and lives in
+// internal/endtoend.
 func TestCheckAndAggregateMeetAsBytes(t *testing.T) {
 	all := packages(t)
 	for _, sides := range [][2]string{{"pkg/check/...", "pkg/aggregate/..."}, {"pkg/aggregate/...", "pkg/check/..."}} {
@@ -200,8 +203,8 @@ func TestCheckAndAggregateMeetAsBytes(t *testing.T) {
 	}
 }
 
-// route returns how the imports lead to a package that fits the pattern, or nil. Of other packages only what they
-// import themselves counts, not what their tests do.
+// route returns how the imports lead to a package that fits the pattern, or nil. Of other packages
+// only what they import themselves counts, not what their tests do.
 func route(all map[string]imports, from []string, pattern string) []string {
 	seen := map[string]bool{}
 	var search func(from []string) []string

@@ -23,6 +23,8 @@ import (
 	"strings"
 	"time"
 	"unicode/utf8"
+
+	"github.com/offpath-io/offpath/pkg/signature"
 )
 
 // Bounds of blocks.
@@ -155,6 +157,14 @@ func split(value []byte) (data []byte, signed string) {
 		return value, ""
 	}
 	return append(value[:i:i], '}'), signed
+}
+
+// found is what a verifier needs of a value.
+func found(bucket, name string, raw []byte, written time.Time) signature.Found {
+	data, signed := split(raw)
+	return signature.Found{
+		Bucket: bucket, Key: name, Value: data, Text: signed, Raw: raw, Written: written,
+	}
 }
 
 func cut(text string, most int) string {

@@ -27,9 +27,6 @@ var (
 
 // Options of a Bucket. The zero value suits.
 type Options struct {
-	// Replicas is the number of servers of a cluster that keep a bucket which is created, 1 to 5.
-	// Default 1.
-	Replicas int
 	// Check is about the time between two checks for changes that a watch has missed. Default 10 s.
 	Check time.Duration
 	// Retry is about the first delay before a watch without a bucket, or a failed one, starts
@@ -47,36 +44,21 @@ type Options struct {
 
 // Bucket is the bucket of one fleet. It is safe for concurrent use.
 type Bucket struct {
-	conn    *nats.Conn
-	js      jetstream.JetStream
-	name    string
-	changes string // the subject at which the bucket republishes writes
+	kv      *kvwatch.Bucket
 	options Options
 	most    int // blocks
 }
 
 // New returns the bucket of the namespace, which need not exist. The connection stays the caller's.
 func New(conn *nats.Conn, namespace string, o Options) (*Bucket, error) {
-	o.Replicas = max(o.Replicas, 1)
-	if o.Check <= 0 {
-		o.Check = 10 * time.Second
-	}
-	if o.Retry <= 0 {
-		o.Retry = 250 * time.Millisecond
-	}
 	if o.Now == nil {
 		o.Now = time.Now
 	}
 	if o.Key != nil && o.Verifier == nil {
 		return nil, errors.New("a signing key without public keys to check what is there")
 	}
-	js, err := jetstream.New(conn)
-	if err != nil {
-		return nil, fmt.Errorf("use JetStream: %w", err)
-	}
-	b := &Bucket{conn: conn, js: js, name: Name(namespace), options: o, most: Most}
-	b.changes = namespace + ".stored.v1.entries"
-	return b, nil
+	kv, err := kvwatch.New(conn, namespace, "entries", o.Check, o.Retry)
+	return &Bucket{kv, o, Most}, err
 }
 
 // Name is the name of a namespace's bucket.
@@ -90,14 +72,13 @@ func (b *Bucket) Make(ctx context.Context) error {
 
 // open opens the bucket, and creates it if it does not exist.
 func (b *Bucket) open(ctx context.Context) (jetstream.KeyValue, error) {
-	kv, err := kvwatch.Open(ctx, b.js, b.name, b.changes)
+	kv, err := b.kv.Open(ctx)
 	if !errors.Is(err, jetstream.ErrBucketNotFound) {
 		return kv, err
 	}
-	return kvwatch.Create(ctx, b.js, jetstream.KeyValueConfig{
-		Bucket: b.name, Description: "blocks of single keys of an offpath fleet",
-		MaxValueSize: 16 << 10, History: 1, Replicas: b.options.Replicas,
-	}, b.changes)
+	return b.kv.Create(ctx, jetstream.KeyValueConfig{
+		Description: "blocks of single keys of an offpath fleet", MaxValueSize: 16 << 10, History: 1,
+	})
 }
 
 // Put writes a block, in place of one with the same rule and key. It creates the bucket if there is
@@ -141,7 +122,7 @@ func (b *Bucket) find(
 	var there record
 	v, now := b.options.Verifier, b.options.Now()
 	if v != nil {
-		if held, ok := v.Held(b.name, name, now); ok {
+		if held, ok := v.Held(b.kv.Name, name, now); ok {
 			there.newest, there.blocks = held.Signature, held.Operation == signature.Put
 		}
 	}
@@ -157,8 +138,7 @@ func (b *Bucket) find(
 		there.blocks = true
 		return there, nil
 	}
-	data, signed := split(got.Value())
-	s, err := v.Verify(signature.Found{Bucket: b.name, Key: name, Value: data, Text: signed}, now)
+	s, err := v.Verify(found(b.kv.Name, name, got.Value(), got.Created()), now)
 	switch {
 	case err != nil:
 		there.refused = true
@@ -183,7 +163,7 @@ func (b *Bucket) sign(
 		until = there.newest.Expires
 	}
 	signed, err := b.options.Key().Sign(signature.Claims{
-		Bucket: b.name, Key: name, Operation: o, Expires: until,
+		Bucket: b.kv.Name, Key: name, Operation: o, Expires: until,
 		Version: signature.NextVersion(there.newest.Version, b.options.Now()),
 	}, data)
 	if err != nil {
@@ -263,17 +243,17 @@ func (b *Bucket) verify(
 	if got.Operation() != jetstream.KeyValuePut {
 		return nil, s, signature.ErrDeleted
 	}
-	data, signed := split(got.Value())
+	f := found(b.kv.Name, got.Key(), got.Value(), got.Created())
 	if v := b.options.Verifier; v != nil {
-		s, err = v.Verify(signature.Found{Bucket: b.name, Key: got.Key(), Value: data, Text: signed}, now)
+		s, err = v.Verify(f, now)
 	}
-	return data, s, err
+	return f.Value, s, err
 }
 
 // Delete lifts a block; the error may be ErrNoBlock or ErrNoKey. Where entries are signed, it
 // replaces the block by an entry that lifts it.
 func (b *Bucket) Delete(ctx context.Context, rule, key string) error {
-	kv, err := b.js.KeyValue(ctx, b.name)
+	kv, err := b.kv.Get(ctx)
 	if errors.Is(err, jetstream.ErrBucketNotFound) {
 		return ErrNoBlock
 	}
@@ -335,14 +315,14 @@ func (b *Bucket) List(ctx context.Context) ([]Block, error) {
 func (b *Bucket) read(
 	ctx context.Context,
 ) (all map[string]jetstream.KeyValueEntry, kv jetstream.KeyValue, err error) {
-	kv, err = b.js.KeyValue(ctx, b.name)
+	kv, err = b.kv.Get(ctx)
 	if errors.Is(err, jetstream.ErrBucketNotFound) {
 		return nil, nil, nil
 	}
 	if err != nil {
 		return nil, nil, err
 	}
-	list, err := kvwatch.All(ctx, b.conn, b.name)
+	list, err := b.kv.All(ctx)
 	all = make(map[string]jetstream.KeyValueEntry)
 	for _, got := range list {
 		all[got.Key()] = got
@@ -352,13 +332,8 @@ func (b *Bucket) read(
 
 // wrap says what failed, and replaces some errors of the library by clearer ones.
 func (b *Bucket) wrap(what string, err error) error {
-	switch {
-	case err == nil:
+	if err == nil {
 		return nil
-	case errors.Is(err, jetstream.ErrBucketNotFound), errors.Is(err, jetstream.ErrStreamNotFound):
-		err = ErrNoBucket
-	case errors.Is(err, nats.ErrNoResponders), errors.Is(err, jetstream.ErrJetStreamNotEnabled):
-		err = fmt.Errorf("JetStream does not answer; is it enabled on the server? (%w)", err)
 	}
-	return fmt.Errorf("%s bucket %s: %w", what, b.name, err)
+	return fmt.Errorf("%s bucket %s: %w", what, b.kv.Name, kvwatch.Explain(err, ErrNoBucket))
 }

@@ -27,19 +27,22 @@ func TestMain(m *testing.M) { serverstest.Main(m, servers.NATSOptions{JetStream:
 // fast is for tests of what is looked at now and then.
 var fast = blocks.Options{Retry: 10 * time.Millisecond, Check: 20 * time.Millisecond}
 
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // open opens the bucket of a test at a server.
 func open(t *testing.T, server *servers.NATS, o blocks.Options) *blocks.Bucket {
 	t.Helper()
 	conn, err := nats.Connect(server.URL(), nats.MaxReconnects(-1), nats.ReconnectWait(20*time.Millisecond),
 		nats.RetryOnFailedConnect(true))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(conn.Close)
 	b, err := blocks.New(conn, serverstest.Namespace(t), o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return b
 }
 
@@ -94,9 +97,7 @@ func (w *watcher) await(want string) {
 
 func put(t *testing.T, b *blocks.Bucket, e blocks.Block) {
 	t.Helper()
-	if err := b.Put(t.Context(), e); err != nil {
-		t.Fatal(err)
-	}
+	must(t, b.Put(t.Context(), e))
 }
 
 func TestPutListSweepDelete(t *testing.T) {
@@ -145,9 +146,7 @@ func TestWatchTellsOfEveryChange(t *testing.T) {
 	o.Now = func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }
 	b, early := open(t, shared, o), watch(t, open(t, shared, o))
 	early.await(blocks.ErrNoBucket.Error())
-	if err := b.Make(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, b.Make(t.Context()))
 	early.await("trouble: <nil>")
 	early.await("[]")
 	put(t, b, block("a", time.Hour))
@@ -157,38 +156,12 @@ func TestWatchTellsOfEveryChange(t *testing.T) {
 	both := func(want string) { t.Helper(); early.await(want); late.await(want) }
 	put(t, b, block("b", 2*time.Hour))
 	both("[a b]")
-	if err := b.Delete(t.Context(), "r", "a"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, b.Delete(t.Context(), "r", "a"))
 	both("[b]")
 	put(t, b, block("c", time.Hour))
 	both("[c b]")
 	ahead.Store(int64(90 * time.Minute))
 	both("[b]")
-}
-
-// And notices when another bucket has taken the place of one that was lost.
-func TestWatchOutlivesTheServer(t *testing.T) {
-	server := serverstest.JetStream(t)
-	b, w := open(t, server, blocks.Options{}), watch(t, open(t, server, fast))
-	put(t, b, block("a", time.Hour))
-	w.await("[a]")
-	if err := server.Restart(); err != nil {
-		t.Fatal(err)
-	}
-	for end := time.Now().Add(patience); ; {
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		err := b.Put(ctx, block("b", 2*time.Hour))
-		if cancel(); err == nil {
-			break
-		} else if time.Now().After(end) {
-			t.Fatal(err)
-		}
-	}
-	w.await("[a b]")
-	serverstest.DropBucket(t, server.URL(), blocks.Name(serverstest.Namespace(t)))
-	put(t, b, block("c", time.Hour))
-	w.await("[c]")
 }
 
 // What was taken out leaves a mark for an hour, so that no watch misses it. Marks and entries that
@@ -199,9 +172,7 @@ func TestOnlyEntriesThatHoldTakeRoom(t *testing.T) {
 	b.SetMost(3)
 	for i := range 4 {
 		put(t, b, block(fmt.Sprint(i), time.Hour))
-		if err := b.Delete(t.Context(), "r", fmt.Sprint(i)); err != nil {
-			t.Fatal(err)
-		}
+		must(t, b.Delete(t.Context(), "r", fmt.Sprint(i)))
 	}
 	ended := block("ended", 2*time.Hour)
 	ended.At, ended.Until = ended.At.Add(-2*time.Hour), ended.At.Add(-time.Hour)

@@ -10,6 +10,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/offpath-io/offpath/internal/blocks"
+	"github.com/offpath-io/offpath/internal/diskcache"
 	"github.com/offpath-io/offpath/internal/testing/servers/serverstest"
 	"github.com/offpath-io/offpath/internal/testing/signaturetest"
 	"github.com/offpath-io/offpath/pkg/signature"
@@ -44,9 +45,7 @@ func newThief(t *testing.T) *thief {
 func (th *thief) get(name string) []byte {
 	th.t.Helper()
 	got, err := th.kv.Get(th.t.Context(), name)
-	if err != nil {
-		th.t.Fatal(err)
-	}
+	must(th.t, err)
 	return got.Value()
 }
 
@@ -61,9 +60,7 @@ func (th *thief) put(name string, value []byte) {
 func (th *thief) names() []string {
 	th.t.Helper()
 	names, err := th.kv.Keys(th.t.Context())
-	if err != nil {
-		th.t.Fatal(err)
-	}
+	must(th.t, err)
 	return names
 }
 
@@ -89,9 +86,7 @@ func TestWhoHasNoKeyLiftsNoBlock(t *testing.T) {
 	elsewhere := trusting(t, true, signaturetest.NewKey(t))
 	stranger := open(t, shared, elsewhere)
 	good := th.get(name)
-	if err := stranger.Put(t.Context(), block("a", time.Second)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, stranger.Put(t.Context(), block("a", time.Second)))
 	strange := th.get(name)
 	th.put(name, good)
 
@@ -102,22 +97,16 @@ func TestWhoHasNoKeyLiftsNoBlock(t *testing.T) {
 	before := reading.Verifier.Refusals()
 	for i, attack := range []func(){
 		func() { // the server answers where it is asked to, whatever the asker may publish
-			if err := th.conn.PublishRequest("$JS.API.STREAM.INFO.KV_"+th.kv.Bucket(), "$KV."+th.kv.Bucket()+"."+name, nil); err != nil {
-				t.Fatal(err)
-			}
+			must(t, th.conn.PublishRequest("$JS.API.STREAM.INFO.KV_"+th.kv.Bucket(), "$KV."+th.kv.Bucket()+"."+name, nil))
 		},
 		func() { // so it does when it acknowledges what it has stored, such as a line of the decision log
 			js, err := jetstream.New(th.conn)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			log := serverstest.Namespace(t) + "-denied"
 			if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: log, Subjects: []string{log}}); err != nil {
 				t.Fatal(err)
 			}
-			if err := th.conn.PublishRequest(log, "$KV."+th.kv.Bucket()+"."+name, []byte("{}")); err != nil {
-				t.Fatal(err)
-			}
+			must(t, th.conn.PublishRequest(log, "$KV."+th.kv.Bucket()+"."+name, []byte("{}")))
 		},
 		func() { th.put(name, []byte(`{"action":"unblock","rule":"r","key":"a"}`)) },
 		func() { th.put(name, old) },
@@ -126,14 +115,10 @@ func TestWhoHasNoKeyLiftsNoBlock(t *testing.T) {
 		func() { th.put(name, signedLift(t, key, th.kv.Bucket(), name, time.Now().Add(-48*time.Hour))) },
 		func() { th.put(name, signedLift(t, key, "other-entries", name, time.Now().Add(time.Hour))) },
 		func() {
-			if err := th.kv.Delete(t.Context(), name); err != nil {
-				t.Fatal(err)
-			}
+			must(t, th.kv.Delete(t.Context(), name))
 		},
 		func() {
-			if err := th.kv.Purge(t.Context(), name); err != nil {
-				t.Fatal(err)
-			}
+			must(t, th.kv.Purge(t.Context(), name))
 		},
 		func() { th.put("another", other) },
 	} {
@@ -150,9 +135,7 @@ func TestWhoHasNoKeyLiftsNoBlock(t *testing.T) {
 	}
 	watch(t, open(t, shared, trusting(t, false, key))).await("[a b]")
 	serverstest.DropBucket(t, shared.URL(), th.kv.Bucket())
-	if err := operator.Make(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, operator.Make(t.Context()))
 	if _, err := operator.Sweep(t.Context(), time.Now()); err != nil {
 		t.Fatal(err)
 	}
@@ -204,9 +187,7 @@ func TestALiftedBlockIsLiftedEverywhere(t *testing.T) {
 	for _, w := range watchers {
 		w.await("[a b]")
 	}
-	if err := operator.Delete(t.Context(), "r", "a"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, operator.Delete(t.Context(), "r", "a"))
 	for _, w := range append(watchers, watch(t, open(t, shared, trusting(t, false, key))), watch(t, open(t, shared, fast))) {
 		w.await("[b]")
 	}
@@ -285,9 +266,7 @@ func TestRestoreTakesWhatTheBucketWouldGive(t *testing.T) {
 	for _, name := range th.names() {
 		older[name] = th.get(name)
 	}
-	if err := operator.Delete(t.Context(), "r", "lifted"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, operator.Delete(t.Context(), "r", "lifted"))
 	before := trusting(t, false, key)
 	w := watch(t, open(t, shared, before))
 	w.await("[ends stays]")
@@ -295,7 +274,7 @@ func TestRestoreTakesWhatTheBucketWouldGive(t *testing.T) {
 	if err != nil || len(kept) != 3 {
 		t.Fatalf("%d values, %v", len(kept), err)
 	}
-	restore := func(namespace string, v *signature.Verifier, kept []blocks.Stored, now time.Time, want string, refusals int) {
+	restore := func(namespace string, v *signature.Verifier, kept []diskcache.Value, now time.Time, want string, refusals int) {
 		t.Helper()
 		list, refused := blocks.Restore(namespace, v, kept, now)
 		var keys []string
@@ -314,15 +293,13 @@ func TestRestoreTakesWhatTheBucketWouldGive(t *testing.T) {
 	restore(ns, trusting(t, false, signaturetest.NewKey(t)).Verifier, kept, now, "[]", 3)
 	restore("other", trusting(t, false, key).Verifier, kept, now, "[]", 3)
 	for i := range kept {
-		kept[i].Raw = older[kept[i].Name]
+		kept[i].Raw = older[kept[i].Key]
 	}
 	restore(ns, v, kept, now, "[ends stays]", 1) // not the one that was lifted
 
 	unsigned, err := blocks.Snapshot(ns, nil, []blocks.Block{block("a", time.Hour)}, now)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	restore(ns, nil, unsigned, now, "[a]", 0)
 	restore(ns, v, unsigned, now, "[]", 1)
-	restore(ns, nil, []blocks.Stored{{Name: "x", Raw: []byte("{")}}, now, "[]", 1)
+	restore(ns, nil, []diskcache.Value{{Key: "x", Raw: []byte("{")}}, now, "[]", 1)
 }

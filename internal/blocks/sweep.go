@@ -23,7 +23,7 @@ func (b *Bucket) Sweep(ctx context.Context, now time.Time) (n int, err error) {
 	if err != nil || kv == nil {
 		return 0, b.wrap("sweep", err)
 	}
-	stream, err := b.js.Stream(ctx, "KV_"+b.name)
+	stream, err := b.kv.JS.Stream(ctx, "KV_"+b.kv.Name)
 	if err != nil {
 		return 0, b.wrap("sweep", err)
 	}
@@ -36,7 +36,7 @@ func (b *Bucket) Sweep(ctx context.Context, now time.Time) (n int, err error) {
 				continue
 			}
 			before := jetstream.WithPurgeSequence(got.Revision() + 1)
-			purged := stream.Purge(ctx, jetstream.WithPurgeSubject("$KV."+b.name+"."+name), before)
+			purged := stream.Purge(ctx, jetstream.WithPurgeSubject("$KV."+b.kv.Name+"."+name), before)
 			if purged != nil {
 				return n, b.wrap("sweep", errors.Join(err, purged))
 			}
@@ -76,7 +76,7 @@ func (b *Bucket) restore(
 	ctx context.Context, kv jetstream.KeyValue, all map[string]jetstream.KeyValueEntry, now time.Time,
 ) error {
 	var errs []error
-	for _, held := range b.options.Verifier.All(b.name, now) {
+	for _, held := range b.options.Verifier.All(b.kv.Name, now) {
 		if !now.Before(held.Expires) {
 			continue
 		}

@@ -25,12 +25,11 @@ const mostRetries = 10
 // verifier.
 func (b *Bucket) Watch(ctx context.Context, changed func([]Block), trouble func(error)) {
 	w := &watch{
-		bucket: b.name, verifier: b.options.Verifier, changed: changed,
+		bucket: b.kv.Name, verifier: b.options.Verifier, changed: changed,
 		trouble: kvwatch.Changes{Tell: trouble}, now: b.options.Now, pause: shortPause,
 	}
 	kvwatch.Watch{
-		Conn: b.conn, JS: b.js, Bucket: b.name, Changes: b.changes + ".>",
-		Check: b.options.Check, Retry: b.options.Retry, MostRetry: mostRetries * b.options.Retry,
+		Bucket: b.kv, MostRetry: mostRetries * b.kv.Retry,
 	}.Run(ctx, kvwatch.Handler{
 		Begin: w.begin, Take: w.take, Next: w.next, Due: w.due,
 		Fail: func(err error) { w.trouble.Note(b.wrap("watch", err)) },
@@ -121,13 +120,10 @@ func (w *watch) takeSigned(got jetstream.KeyValueEntry) error {
 		}
 		return signature.ErrDeleted
 	}
-	data, signed := split(got.Value())
-	s, err := w.verifier.Take(signature.Found{
-		Bucket: w.bucket, Key: got.Key(), Value: data, Text: signed, Raw: got.Value(),
-		Written: got.Created(),
-	}, now)
+	f := found(w.bucket, got.Key(), got.Value(), got.Created())
+	s, err := w.verifier.Take(f, now)
 	if err == nil {
-		w.put(got.Key(), s.Operation, data)
+		w.put(got.Key(), s.Operation, f.Value)
 	}
 	return err
 }

@@ -126,7 +126,7 @@ func TestSweptEntriesTakeNoRoom(t *testing.T) {
 	w := watching(func() time.Time { return now }, func(int) {})
 	w.bucket, w.verifier = "b", v
 	w.begin(true)
-	b := &Bucket{name: "b", options: Options{Verifier: v, Key: func() *signature.Key { return key }, Now: time.Now}}
+	b := &Bucket{kv: &kvwatch.Bucket{Name: "b"}, options: Options{Verifier: v, Key: func() *signature.Key { return key }, Now: time.Now}}
 	until := now.Add(time.Hour)
 	data, err := encode(Block{Rule: "r", Key: "k", At: now, Until: until})
 	if err != nil {

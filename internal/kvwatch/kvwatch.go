@@ -8,6 +8,7 @@
 package kvwatch
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -28,21 +29,40 @@ var (
 	errOther = errors.New("it is another one than before")
 )
 
-// Watch says what to watch, and how often to check. Only Key and History are optional.
-type Watch struct {
-	Conn   *nats.Conn
-	JS     jetstream.JetStream
-	Bucket string
-	// Changes is the subject at which the bucket republishes what is written: see [RePublish].
+// Bucket is a bucket, which need not exist.
+type Bucket struct {
+	Conn *nats.Conn
+	JS   jetstream.JetStream
+	Name string
+	// Changes begins the subjects at which the bucket republishes what is written: see [RePublish].
 	Changes string
+	// Check is about the time between two checks for changes that a watch has missed. Retry is
+	// about the first delay before a failed watch starts again.
+	Check, Retry time.Duration
+}
+
+// New returns a fleet's bucket of this kind. Zero durations are 10 s and 250 ms.
+func New(conn *nats.Conn, namespace, kind string, check, retry time.Duration) (*Bucket, error) {
+	js, err := jetstream.New(conn)
+	if err != nil {
+		return nil, fmt.Errorf("use JetStream: %w", err)
+	}
+	return &Bucket{
+		Conn: conn, JS: js, Name: namespace + "-" + kind, Changes: namespace + ".stored.v1." + kind,
+		Check: cmp.Or(check, 10*time.Second), Retry: cmp.Or(retry, 250*time.Millisecond),
+	}, nil
+}
+
+// Watch says what to watch of a bucket.
+type Watch struct {
+	*Bucket
 	// Key restricts the watch to one key; "" watches all.
 	Key string
 	// History takes all revisions of Key that have not been taken yet, oldest first, instead of the
 	// newest alone.
 	History bool
-	// Check is about the time between two checks for missed changes. Retry is about the first delay
-	// before a failed watch starts again; it doubles, up to MostRetry.
-	Check, Retry, MostRetry time.Duration
+	// MostRetry bounds the delay before a failed watch starts again, which doubles.
+	MostRetry time.Duration
 }
 
 // Handler is called by the goroutine that runs the watch.
@@ -73,15 +93,14 @@ func (w Watch) Run(ctx context.Context, h Handler) {
 		case ctx.Err() == nil:
 			h.Fail(err)
 		}
-		pause := time.NewTimer(about(retry))
+		pause := about(retry)
 		retry = min(2*retry, w.MostRetry)
 		select {
 		case <-ctx.Done():
-		case <-pause.C:
+		case <-time.After(pause):
 		case <-connected:
 			retry = w.Retry
 		}
-		pause.Stop()
 	}
 }
 
@@ -102,7 +121,7 @@ func (r *run) once(ctx context.Context, connected <-chan nats.Status) error {
 		return errAway
 	}
 	changes := make(chan *nats.Msg, mostWaiting)
-	sub, err := r.Conn.ChanSubscribe(r.Changes, changes) // first, so as to hear all later writes
+	sub, err := r.Conn.ChanSubscribe(r.Changes+".>", changes) // first, so as to hear all later writes
 	if err != nil {
 		return err
 	}
@@ -125,12 +144,12 @@ func (r *run) once(ctx context.Context, connected <-chan nats.Status) error {
 		case <-connected:
 			return nil
 		case m := <-changes:
-			if e, err := entryOf(r.Bucket, m); err == nil && e.revision > r.seen {
+			if e, err := entryOf(r.Name, m); err == nil && e.revision > r.seen {
 				hint.hear(e.revision)
 			}
 		case <-hint.timer.C:
 			before := r.seen
-			if err := each(ctx, r.Conn, r.Bucket, r.seen+1, r.take); err != nil {
+			if err := r.each(ctx, r.seen+1, r.take); err != nil {
 				return err
 			}
 			hint.looked(before, r.seen)
@@ -234,11 +253,11 @@ func (r *run) begin(ctx context.Context) (republishes bool, err error) {
 	r.h.Begin(other)
 	switch {
 	case r.Key == "":
-		err = each(ctx, r.Conn, r.Bucket, 1, r.take)
+		err = r.each(ctx, 1, r.take)
 	case r.History:
-		err = each(ctx, r.Conn, r.Bucket, r.seen+1, r.take)
+		err = r.each(ctx, r.seen+1, r.take)
 	case info.State.LastSeq > r.seen: // else it has not changed, and can be large
-		err = newest(ctx, r.Conn, r.Bucket, r.Key, r.take)
+		err = r.newest(ctx, r.Key, r.take)
 	}
 	if err != nil {
 		return false, err
@@ -257,7 +276,7 @@ func asked(ctx context.Context, err error) error {
 
 // info returns the server's description of the bucket's stream.
 func (r *run) info(ctx context.Context) (*jetstream.StreamInfo, error) {
-	stream, err := r.JS.Stream(ctx, "KV_"+r.Bucket)
+	stream, err := r.JS.Stream(ctx, "KV_"+r.Name)
 	if err != nil {
 		return nil, err
 	}

@@ -52,6 +52,10 @@ func (b *bucket) must(err error) {
 	}
 }
 
+func (b *bucket) of() *kvwatch.Bucket {
+	return &kvwatch.Bucket{Conn: b.conn, JS: b.js, Name: b.kv.Bucket(), Changes: b.kv.Bucket()}
+}
+
 func (b *bucket) watch(check time.Duration) { b.watchKey("", false, check) }
 
 // watchKey watches one key, or all of them if it is "".
@@ -59,10 +63,9 @@ func (b *bucket) watchKey(key string, history bool, check time.Duration) {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		kvwatch.Watch{
-			Conn: b.conn, JS: b.js, Bucket: b.kv.Bucket(), Changes: b.kv.Bucket() + ".>", Key: key, History: history,
-			Check: check, Retry: time.Millisecond, MostRetry: time.Millisecond,
-		}.Run(b.ctx, kvwatch.Handler{
+		of := b.of()
+		of.Check, of.Retry = check, time.Millisecond
+		kvwatch.Watch{Bucket: of, Key: key, History: history, MostRetry: time.Millisecond}.Run(b.ctx, kvwatch.Handler{
 			Begin: func(bool) {}, Fail: func(error) {}, Take: func(e jetstream.KeyValueEntry) { b.told <- e },
 		})
 	}()
@@ -93,7 +96,7 @@ func TestAllIsReadInPages(t *testing.T) {
 		b.must(err)
 	}
 	b.must(b.kv.Purge(b.ctx, "k500"))
-	all, err := kvwatch.All(b.ctx, b.conn, b.kv.Bucket())
+	all, err := b.of().All(b.ctx)
 	b.must(err)
 	last := uint64(0)
 	for _, e := range all {
@@ -117,7 +120,7 @@ func TestABucketOfAnOlderVersion(t *testing.T) {
 	b.must(err)
 	b.await("a")
 	for range 2 {
-		kvwatch.Upgrade(b.ctx, b.js, b.kv.Bucket(), b.kv.Bucket())
+		b.of().Upgrade(b.ctx)
 	}
 	upgraded := &bucket{T: t, ctx: b.ctx, conn: b.conn, js: b.js, kv: b.kv, told: make(chan jetstream.KeyValueEntry, 100)}
 	upgraded.watch(time.Hour)
@@ -145,7 +148,7 @@ func TestAWriterCannotMisleadReaders(t *testing.T) {
 	_, err = b.kv.Put(b.ctx, "later", nil)
 	b.must(err)
 	b.await("later")
-	all, err := kvwatch.All(b.ctx, b.conn, bucketName)
+	all, err := b.of().All(b.ctx)
 	b.must(err)
 	if len(all) != 2 || all[0].Key() != "forged" || all[1].Key() != "later" {
 		t.Errorf("%d entries: %+v", len(all), all)

@@ -19,28 +19,40 @@ func RePublish(bucket, subject string) *jetstream.RePublish {
 	return &jetstream.RePublish{Source: "$KV." + bucket + ".>", Destination: subject + ".>"}
 }
 
-// Open opens a bucket, which it upgrades if need be.
-func Open(
-	ctx context.Context, js jetstream.JetStream, bucket, subject string,
-) (jetstream.KeyValue, error) {
-	kv, err := js.KeyValue(ctx, bucket)
+// Get opens the bucket.
+func (b *Bucket) Get(ctx context.Context) (jetstream.KeyValue, error) {
+	return b.JS.KeyValue(ctx, b.Name)
+}
+
+// Open opens the bucket, which it upgrades if need be.
+func (b *Bucket) Open(ctx context.Context) (jetstream.KeyValue, error) {
+	kv, err := b.Get(ctx)
 	if err == nil {
-		Upgrade(ctx, js, bucket, subject)
+		b.Upgrade(ctx)
 	}
 	return kv, err
 }
 
-// Create creates a bucket that can be watched, or opens the one that somebody has created meanwhile
-// with other settings.
-func Create(
-	ctx context.Context, js jetstream.JetStream, c jetstream.KeyValueConfig, subject string,
-) (jetstream.KeyValue, error) {
-	c.RePublish = RePublish(c.Bucket, subject)
-	kv, err := js.CreateKeyValue(ctx, c)
+// Create creates the bucket, so that it can be watched, or opens the one that somebody has created
+// meanwhile with other settings.
+func (b *Bucket) Create(ctx context.Context, c jetstream.KeyValueConfig) (jetstream.KeyValue, error) {
+	c.Bucket, c.RePublish = b.Name, RePublish(b.Name, b.Changes)
+	kv, err := b.JS.CreateKeyValue(ctx, c)
 	if errors.Is(err, jetstream.ErrBucketExists) {
-		return js.KeyValue(ctx, c.Bucket)
+		return b.Get(ctx)
 	}
 	return kv, err
+}
+
+// Explain replaces some errors of the library: absent stands for there being no bucket.
+func Explain(err, absent error) error {
+	switch {
+	case errors.Is(err, jetstream.ErrBucketNotFound), errors.Is(err, jetstream.ErrStreamNotFound):
+		return absent
+	case errors.Is(err, nats.ErrNoResponders), errors.Is(err, jetstream.ErrJetStreamNotEnabled):
+		return fmt.Errorf("JetStream does not answer; is it enabled on the server? (%w)", err)
+	}
+	return err
 }
 
 // IsOutrun reports whether a write failed because another writer was quicker.
@@ -50,21 +62,21 @@ func IsOutrun(err error) bool {
 
 // Upgrade adds the setting to a bucket that an older version has created. Where the server refuses,
 // watches find changes by their checks.
-func Upgrade(ctx context.Context, js jetstream.JetStream, bucket, subject string) {
+func (b *Bucket) Upgrade(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
-	stream, err := js.Stream(ctx, "KV_"+bucket)
+	stream, err := b.JS.Stream(ctx, "KV_"+b.Name)
 	if err != nil || stream.CachedInfo().Config.RePublish != nil {
 		return
 	}
 	config := stream.CachedInfo().Config
-	config.RePublish = RePublish(bucket, subject)
-	_, _ = js.UpdateStream(ctx, config)
+	config.RePublish = RePublish(b.Name, b.Changes)
+	_, _ = b.JS.UpdateStream(ctx, config)
 }
 
 // All returns all revisions that the bucket holds, oldest first, including marks of deletions.
-func All(ctx context.Context, conn *nats.Conn, bucket string) (all []jetstream.KeyValueEntry, err error) {
-	err = each(ctx, conn, bucket, 1, func(e *entry) { all = append(all, e) })
+func (b *Bucket) All(ctx context.Context) (all []jetstream.KeyValueEntry, err error) {
+	err = b.each(ctx, 1, func(e *entry) { all = append(all, e) })
 	return all, err
 }
 
@@ -77,13 +89,11 @@ const (
 var errLost = errors.New("part of the answer was lost")
 
 // each calls take for all revisions from next on.
-func each(
-	ctx context.Context, conn *nats.Conn, bucket string, next uint64, take func(*entry),
-) error {
+func (b *Bucket) each(ctx context.Context, next uint64, take func(*entry)) error {
 	for more := true; more; {
 		var err error
 		batch := request{Seq: next, Batch: page, MaxBytes: pageBytes}
-		more, err = get(ctx, conn, bucket, batch, func(e *entry) {
+		more, err = b.get(ctx, batch, func(e *entry) {
 			next = e.revision + 1
 			take(e)
 		})
@@ -95,10 +105,8 @@ func each(
 }
 
 // newest calls take for the newest revision of a key, if there is one.
-func newest(
-	ctx context.Context, conn *nats.Conn, bucket, key string, take func(*entry),
-) error {
-	_, err := get(ctx, conn, bucket, request{Last: "$KV." + bucket + "." + key}, take)
+func (b *Bucket) newest(ctx context.Context, key string, take func(*entry)) error {
+	_, err := b.get(ctx, request{Last: "$KV." + b.Name + "." + key}, take)
 	return err
 }
 
@@ -112,22 +120,20 @@ type request struct {
 }
 
 // get calls take for the entries of the answer, and returns whether there are more.
-func get(
-	ctx context.Context, conn *nats.Conn, bucket string, r request, take func(*entry),
-) (more bool, err error) {
+func (b *Bucket) get(ctx context.Context, r request, take func(*entry)) (more bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
 	data, err := json.Marshal(r)
 	if err != nil {
 		return false, err
 	}
-	inbox := conn.NewInbox()
-	sub, err := conn.SubscribeSync(inbox)
+	inbox := b.Conn.NewInbox()
+	sub, err := b.Conn.SubscribeSync(inbox)
 	if err != nil {
 		return false, err
 	}
 	defer func() { _ = sub.Unsubscribe() }() // fails only when the connection is closed
-	if err := conn.PublishRequest("$JS.API.DIRECT.GET.KV_"+bucket, inbox, data); err != nil {
+	if err := b.Conn.PublishRequest("$JS.API.DIRECT.GET.KV_"+b.Name, inbox, data); err != nil {
 		return false, err
 	}
 	for last := uint64(0); ; {
@@ -138,7 +144,7 @@ func get(
 		if final(m.Header, jetstream.SequenceHeader) == "" { // messages have one
 			return ended(m, last)
 		}
-		e, err := entryOf(bucket, m)
+		e, err := entryOf(b.Name, m)
 		if err != nil {
 			return false, err
 		}

@@ -1,4 +1,5 @@
-// Package natsconn has the flags for access to a NATS server, and makes options of a connection of them.
+// Package natsconn has the flags for access to a NATS server, and makes options of a connection of
+// them.
 package natsconn
 
 import (
@@ -21,11 +22,12 @@ import (
 	"github.com/offpath-io/offpath/internal/tlsfiles"
 )
 
-// Access is what gets a command into a NATS server besides its URL: the values of flags. The zero value is for a server that
-// lets everybody in.
+// Access is what gets a command into a NATS server besides its URL: the values of flags. The zero
+// value is for a server that lets everybody in.
 type Access struct {
-	// CA says which authorities are trusted to vouch for the server; Cert and Key are for a server that wants to know its
-	// clients. All are files. With any of them the connection has TLS, whatever the URL says.
+	// CA says which authorities are trusted to vouch for the server; Cert and Key are for a server
+	// that wants to know its clients. All are files. With any of them the connection has TLS,
+	// whatever the URL says.
 	CA, Cert, Key string
 	// Creds is a file with a user's JWT and seed, NKey one with the seed alone.
 	Creds, NKey string
@@ -71,8 +73,9 @@ func (a *Access) Check(url string) error {
 	return nil
 }
 
-// Options reads the files, and returns options for any number of connections, which go by the newest
-// good files whenever they are made again. Nil files read once, for a command that is soon over.
+// Options reads the files, and returns options for any number of connections, which go by the
+// newest good files whenever they are made again. Nil files read once, for a command that is soon
+// over.
 func (a *Access) Options(files *tlsfiles.Files) ([]nats.Option, error) {
 	if files == nil {
 		files = tlsfiles.New(slog.New(slog.DiscardHandler))
@@ -157,8 +160,8 @@ func checkCreds(content []byte) (expires time.Time, err error) {
 	return expires, nil
 }
 
-// jwtPattern is what a JWT looks like. The library takes all of a file for one that has no frame: of a file with a seed alone it
-// would send the seed to the server.
+// jwtPattern is what a JWT looks like. The library takes all of a file for one that has no frame:
+// of a file with a seed alone it would send the seed to the server.
 var jwtPattern = regexp.MustCompile(`^eyJ[\w-]+\.[\w-]+\.[\w-]+$`)
 
 func userJWT(content []byte) (string, error) {
@@ -181,8 +184,9 @@ func (a *Access) seed(files *tlsfiles.Files) (current func() []byte, err error) 
 }
 
 // nkey is the option for a seed. The library asks for each signature, but reads the public key from
-// the connection's options, under its lock, after it has called ReconnectToServerCB: so that is where
-// the key can change. The connection is not known there. It is known from the first failure on.
+// the connection's options, under its lock, after it has called ReconnectToServerCB: so that is
+// where the key can change. The connection is not known there. It is known from the first failure
+// on.
 func nkey(current func() []byte) nats.Option {
 	return func(o *nats.Options) error {
 		public, err := publicKey(current())
@@ -239,12 +243,9 @@ func (a *Access) password(files *tlsfiles.Files) (nats.Option, error) {
 	if a.User == "" {
 		return nil, nil
 	}
-	password := func() string { return a.Password }
-	if a.PasswordFile != "" {
-		var err error
-		if password, err = files.Secret("nats-password", a.PasswordFile); err != nil {
-			return nil, err
-		}
+	password, err := files.Password("nats-password", a.PasswordFile, a.Password)
+	if err != nil {
+		return nil, err
 	}
 	return nats.UserInfoHandler(func() (user, secret string) { return a.User, password() }), nil
 }

@@ -25,6 +25,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/offpath-io/offpath/internal/diskcache"
 	"github.com/offpath-io/offpath/internal/kvwatch"
 	"github.com/offpath-io/offpath/pkg/signature"
 )
@@ -93,8 +94,8 @@ type Entry struct {
 }
 
 // Order is higher for the newer of two sets from any sources: when the entry was signed, or, if it
-// is unsigned, written, in Unix milliseconds, as filesource.File.Revision is of a file. Revisions
-// can be compared within one bucket only, and until it is lost.
+// is unsigned, written, in Unix milliseconds, as the revision of a file is. Revisions can be
+// compared within one bucket only, and until it is lost.
 func (e Entry) Order() uint64 {
 	if e.Version > 0 {
 		return e.Version
@@ -121,42 +122,26 @@ type Options struct {
 
 // Bucket is the rules' bucket of one fleet. It is safe for concurrent use.
 type Bucket struct {
-	conn    *nats.Conn
-	js      jetstream.JetStream
-	name    string
-	changes string // the subject at which the bucket republishes writes
+	kv      *kvwatch.Bucket
 	options Options
 }
 
 // New returns the bucket of the namespace, which need not exist. The connection stays the caller's.
 func New(conn *nats.Conn, namespace string, o Options) (*Bucket, error) {
-	if o.Replicas == 0 {
-		o.Replicas = 1
-	}
-	if o.Check <= 0 {
-		o.Check = 10 * time.Second
-	}
-	if o.Retry <= 0 {
-		o.Retry = 250 * time.Millisecond
-	}
-	js, err := jetstream.New(conn)
-	if err != nil {
-		return nil, fmt.Errorf("use JetStream: %w", err)
-	}
-	return &Bucket{
-		conn: conn, js: js, name: Name(namespace), changes: namespace + ".stored.v1.rules", options: o,
-	}, nil
+	o.Replicas = max(o.Replicas, 1)
+	kv, err := kvwatch.New(conn, namespace, "rules", o.Check, o.Retry)
+	return &Bucket{kv, o}, err
 }
 
 // Name is the name of a namespace's bucket.
 func Name(namespace string) string { return namespace + "-rules" }
 
 // Name is the bucket's name.
-func (b *Bucket) Name() string { return b.name }
+func (b *Bucket) Name() string { return b.kv.Name }
 
 // Get returns the newest trusted set, or an error that wraps ErrNoRules.
 func (b *Bucket) Get(ctx context.Context) (Entry, error) {
-	kv, err := b.js.KeyValue(ctx, b.name)
+	kv, err := b.kv.Get(ctx)
 	if err == nil {
 		var entry Entry
 		if entry, _, err = b.newest(ctx, kv); err == nil {
@@ -196,7 +181,7 @@ func (b *Bucket) newest(
 // At returns the set of a revision. The error wraps ErrNoRules if the bucket no longer has the
 // revision, or if it deleted the set, and signature.ErrRefused if it is not trusted.
 func (b *Bucket) At(ctx context.Context, revision uint64) (Entry, error) {
-	kv, err := b.js.KeyValue(ctx, b.name)
+	kv, err := b.kv.Get(ctx)
 	var got jetstream.KeyValueEntry
 	if err == nil {
 		got, err = kv.GetRevision(ctx, Key, revision)
@@ -214,7 +199,7 @@ func (b *Bucket) At(ctx context.Context, revision uint64) (Entry, error) {
 // History returns the revisions that the bucket still has, oldest first, trusted or not. Without
 // any, the error wraps ErrNoRules.
 func (b *Bucket) History(ctx context.Context) ([]Entry, error) {
-	_, err := b.js.KeyValue(ctx, b.name)
+	_, err := b.kv.Get(ctx)
 	var all []Entry
 	if err == nil {
 		all, err = b.history(ctx)
@@ -226,7 +211,7 @@ func (b *Bucket) History(ctx context.Context) ([]Entry, error) {
 }
 
 func (b *Bucket) history(ctx context.Context) ([]Entry, error) {
-	all, err := kvwatch.All(ctx, b.conn, b.name)
+	all, err := b.kv.All(ctx)
 	var entries []Entry
 	for _, one := range all {
 		if one.Key() == Key {
@@ -249,34 +234,34 @@ func (b *Bucket) makeEntry(got jetstream.KeyValueEntry) Entry {
 		}
 		return e
 	}
-	text, signed := split(got.Value())
-	e.Data, e.Raw = text, got.Value()
-	if s, err := signature.Parse(b.name, Key, signed); err == nil {
-		e.Version, e.SignedBy = s.Version, s.By
-	}
+	found := e.read(b.kv.Name, got.Value())
 	if v != nil {
-		found := signature.Found{Bucket: b.name, Key: Key, Value: text, Text: signed}
 		_, e.Refused = v.Verify(found, time.Now())
 	}
 	return e
 }
 
-// Restore returns the entry of a set that was kept elsewhere. Of before it uses Revision, Created
-// and Raw. A verifier, nil if nothing is signed, treats the set as if it had been read from the
-// namespace's bucket; the error then wraps signature.ErrRefused.
-func Restore(namespace string, v *signature.Verifier, before Entry) (Entry, error) {
-	text, signed := split(before.Raw)
-	e := Entry{Revision: before.Revision, Created: before.Created, Data: text, Raw: before.Raw}
-	if s, err := signature.Parse(Name(namespace), Key, signed); err == nil {
+// read takes the content of a value.
+func (e *Entry) read(bucket string, raw []byte) signature.Found {
+	text, signed := split(raw)
+	e.Data, e.Raw = text, raw
+	if s, err := signature.Parse(bucket, Key, signed); err == nil {
 		e.Version, e.SignedBy = s.Version, s.By
 	}
-	if v == nil {
-		return e, nil
+	return signature.Found{
+		Bucket: bucket, Key: Key, Value: text, Text: signed, Raw: raw, Written: e.Created,
 	}
-	_, err := v.Take(signature.Found{
-		Bucket: Name(namespace), Key: Key, Value: text, Text: signed, Raw: before.Raw,
-		Written: before.Created,
-	}, time.Now())
+}
+
+// Restore returns the entry of a set that was kept elsewhere. A verifier, nil if nothing is signed,
+// treats the set as if it had been read from the namespace's bucket; the error then wraps
+// signature.ErrRefused.
+func Restore(namespace string, v *signature.Verifier, kept diskcache.Value) (e Entry, err error) {
+	e = Entry{Revision: kept.Revision, Created: kept.Written}
+	found := e.read(Name(namespace), kept.Raw)
+	if v != nil {
+		_, err = v.Take(found, time.Now())
+	}
 	return e, err
 }
 
@@ -304,19 +289,14 @@ func split(value []byte) (text []byte, signed string) {
 
 // translate replaces errors of the library by those of this package.
 func translate(err error) error {
-	switch {
-	case errors.Is(err, jetstream.ErrBucketNotFound), errors.Is(err, jetstream.ErrStreamNotFound):
-		return ErrNoBucket
-	case errors.Is(err, jetstream.ErrKeyNotFound), errors.Is(err, jetstream.ErrKeyDeleted):
+	if errors.Is(err, jetstream.ErrKeyNotFound) || errors.Is(err, jetstream.ErrKeyDeleted) {
 		return ErrNoRules
-	case errors.Is(err, nats.ErrNoResponders), errors.Is(err, jetstream.ErrJetStreamNotEnabled):
-		return fmt.Errorf("JetStream does not answer; is it enabled on the server? (%w)", err)
 	}
-	return err
+	return kvwatch.Explain(err, ErrNoBucket)
 }
 
 func (b *Bucket) wrap(what string, err error) error {
-	return fmt.Errorf("%s bucket %s: %w", what, b.name, err)
+	return fmt.Errorf("%s bucket %s: %w", what, b.kv.Name, err)
 }
 
 // Digest tells sets' texts apart: 12 hexadecimal digits of their SHA-256.

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -68,9 +67,7 @@ func raw(t testing.TB, b *natssource.Bucket) jetstream.KeyValue {
 // remove deletes the set, as the nats command can.
 func remove(t testing.TB, b *natssource.Bucket) {
 	t.Helper()
-	if err := raw(t, b).Delete(limited(t), natssource.Key); err != nil {
-		t.Fatal(err)
-	}
+	must(t, raw(t, b).Delete(limited(t), natssource.Key))
 }
 
 func TestPutGetHistory(t *testing.T) {
@@ -164,36 +161,6 @@ func TestAnOldRevisionIsRefused(t *testing.T) {
 	remove(t, theirs)
 	_, err = ours.Put(ctx, []byte("ours"), second)
 	refused("it was deleted meanwhile", err, second, 0)
-}
-
-// Of those who write at once on the same revision, exactly one gets through, each time.
-func TestOneOfManyWritersGetsThrough(t *testing.T) {
-	const writers, rounds = 4, 5
-	buckets := make([]*natssource.Bucket, writers)
-	for i := range buckets {
-		buckets[i] = open(t, shared, natssource.Options{})
-	}
-	ctx, at := limited(t), uint64(0)
-	for range rounds {
-		revisions, errs := make([]uint64, writers), make([]error, writers)
-		var all sync.WaitGroup
-		for i, b := range buckets {
-			all.Go(func() { revisions[i], errs[i] = b.Put(ctx, fmt.Append(nil, i), at) })
-		}
-		all.Wait()
-		done := 0
-		for i, err := range errs {
-			if err == nil {
-				done++
-				at = revisions[i]
-			} else if _, ok := errors.AsType[*natssource.ConflictError](err); !ok {
-				t.Errorf("writer %d: %v", i, err)
-			}
-		}
-		if done != 1 {
-			t.Fatalf("%d of %d writers got through", done, writers)
-		}
-	}
 }
 
 func TestTooLarge(t *testing.T) {

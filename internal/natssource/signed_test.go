@@ -46,21 +46,15 @@ func TestWhoHasNoKeyChangesNoRules(t *testing.T) {
 	first := put(t, operator, "one", 0)
 	kv := raw(t, operator)
 	conn, err := nats.Connect(shared.URL())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer conn.Close()
 	value := func() []byte {
 		got, err := kv.Get(ctx, natssource.Key)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		return got.Value()
 	}
 	do := func(_ uint64, err error) {
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 	}
 	old := value()
 	second := put(t, operator, "two", first)
@@ -114,9 +108,7 @@ func TestWhoHasNoKeyChangesNoRules(t *testing.T) {
 	// The operator's next set counts for all of them, whatever is there.
 	do(kv.Put(ctx, natssource.Key, []byte("rules: []")))
 	there, err := operator.Get(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	put(t, operator, "three", there.Revision)
 	for _, w := range []*watched{w, late} {
 		w.await("three")
@@ -174,9 +166,7 @@ func TestVersionsOutliveTheBucket(t *testing.T) {
 	operator, reading := open(t, shared, trusting(t, true, key)), trusting(t, false, key)
 	put(t, operator, "one", 0)
 	got, err := raw(t, operator).Get(limited(t), natssource.Key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	put(t, operator, "two", got.Revision())
 	w := begin(t, shared, reading)
 	w.await("two")

@@ -27,9 +27,7 @@ func (b *Bucket) Watch(ctx context.Context, changed func(Entry), trouble func(er
 		trouble: kvwatch.Changes{Tell: trouble},
 	}
 	kvwatch.Watch{
-		Conn: b.conn, JS: b.js, Bucket: b.name, Changes: b.changes + ".>",
-		Key: Key, History: w.verifier != nil,
-		Check: b.options.Check, Retry: b.options.Retry, MostRetry: b.options.Retry,
+		Bucket: b.kv, Key: Key, History: w.verifier != nil, MostRetry: b.kv.Retry,
 	}.Run(ctx, kvwatch.Handler{
 		Begin: w.begin, Take: w.take,
 		Fail: func(err error) { w.trouble.Note(b.wrap("watch", translate(err))) },
@@ -93,11 +91,7 @@ func (w *watch) read(got jetstream.KeyValueEntry) {
 	}
 	w.refused = entry.Refused
 	if w.refused == nil {
-		_, signed := split(got.Value())
-		_, w.refused = w.verifier.Take(signature.Found{
-			Bucket: w.bucket.name, Key: Key, Value: entry.Data, Text: signed, Raw: got.Value(),
-			Written: got.Created(),
-		}, time.Now())
+		_, w.refused = w.verifier.Take(entry.read(w.bucket.kv.Name, got.Value()), time.Now())
 	}
 	if w.refused == nil && entry.Version > w.version {
 		w.newest, w.version = entry, entry.Version
@@ -109,9 +103,9 @@ func (w *watch) read(got jetstream.KeyValueEntry) {
 func (w *watch) offer() {
 	if w.verifier != nil {
 		if w.refused != nil {
-			w.verifier.Refuse(w.bucket.name, Key, w.refused)
+			w.verifier.Refuse(w.bucket.kv.Name, Key, w.refused)
 		}
-		if _, held := w.verifier.Held(w.bucket.name, Key, time.Now()); held {
+		if _, held := w.verifier.Held(w.bucket.kv.Name, Key, time.Now()); held {
 			w.missing = nil
 		} else if w.refused != nil {
 			why := fmt.Errorf("revision %d: %w: %w", w.seen, w.refused, ErrNoRules)

@@ -17,7 +17,6 @@ type watched struct {
 	t       testing.TB
 	changes chan natssource.Entry
 	trouble chan error
-	stop    func()
 }
 
 // fast is for tests of what is looked at now and then.
@@ -33,8 +32,7 @@ func begin(t testing.TB, server *servers.NATS, o natssource.Options) *watched {
 		defer close(ended)
 		b.Watch(ctx, func(e natssource.Entry) { w.changes <- e }, func(err error) { w.trouble <- err })
 	}()
-	w.stop = func() { cancel(); <-ended }
-	t.Cleanup(w.stop)
+	t.Cleanup(func() { cancel(); <-ended })
 	return w
 }
 
@@ -142,31 +140,5 @@ func eventually(t *testing.T, b *natssource.Bucket, data string, expected uint64
 		if ctx.Err() != nil {
 			t.Fatal(err)
 		}
-	}
-}
-
-// Nobody was disconnected: only the look now and then can tell.
-func TestWatchNoticesABucketMadeAnew(t *testing.T) {
-	b := open(t, shared, natssource.Options{})
-	put(t, b, "two", put(t, b, "one", 0))
-	w := begin(t, shared, fast)
-	w.await("two")
-	serverstest.DropBucket(t, shared.URL(), b.Name())
-	put(t, b, "new", 0)
-	w.await("new")
-}
-
-// Whatever it is doing.
-func TestWatchStops(t *testing.T) {
-	begin(t, shared, natssource.Options{}).stop() // perhaps before it has begun
-	w := begin(t, shared, natssource.Options{})
-	w.awaitTrouble(natssource.ErrNoBucket)
-	w.stop()
-	put(t, open(t, shared, natssource.Options{}), "one", 0)
-	w = begin(t, shared, natssource.Options{})
-	w.await("one")
-	w.stop()
-	if len(w.changes) > 0 {
-		t.Error("told more than there is")
 	}
 }

@@ -59,7 +59,7 @@ func (b *Bucket) put(
 		over = last
 		text, _ := split(data) // without the signature that it was read with
 		signed, err := b.options.Key.Sign(signature.Claims{
-			Bucket: b.name, Key: Key, Operation: signature.Put,
+			Bucket: b.kv.Name, Key: Key, Operation: signature.Put,
 			Version: signature.NextVersion(entry.Version, time.Now()),
 		}, text)
 		if err != nil {
@@ -76,7 +76,7 @@ func (b *Bucket) put(
 // CheckSize returns the ErrTooLarge that Put would return over the present connection.
 func (b *Bucket) CheckSize(data []byte) error {
 	most := MaxSize
-	if payload := int(b.conn.MaxPayload()); payload > 0 { // 0 before the first connection
+	if payload := int(b.kv.Conn.MaxPayload()); payload > 0 { // 0 before the first connection
 		most = min(most, payload-overhead)
 	}
 	if len(data) <= most {
@@ -88,17 +88,16 @@ func (b *Bucket) CheckSize(data []byte) error {
 
 // open opens the bucket, and creates it for a first set.
 func (b *Bucket) open(ctx context.Context, expected uint64) (jetstream.KeyValue, error) {
-	kv, err := kvwatch.Open(ctx, b.js, b.name, b.changes)
+	kv, err := b.kv.Open(ctx)
 	if !errors.Is(err, jetstream.ErrBucketNotFound) {
 		return kv, translate(err)
 	}
 	if expected != 0 {
 		return nil, &ConflictError{Expected: expected}
 	}
-	kv, err = kvwatch.Create(ctx, b.js, jetstream.KeyValueConfig{
-		Bucket: b.name, Description: "rules of an offpath fleet",
-		History: Remembered, Replicas: b.options.Replicas,
-	}, b.changes)
+	kv, err = b.kv.Create(ctx, jetstream.KeyValueConfig{
+		Description: "rules of an offpath fleet", History: Remembered, Replicas: b.options.Replicas,
+	})
 	return kv, translate(err)
 }
 

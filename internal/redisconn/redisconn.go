@@ -1,4 +1,5 @@
-// Package redisconn opens a command's store in Redis, with what its flags say of TLS and credentials.
+// Package redisconn opens a command's store in Redis, with what its flags say of TLS and
+// credentials.
 package redisconn
 
 import (
@@ -13,11 +14,14 @@ import (
 	"github.com/offpath-io/offpath/pkg/aggregate/redisstore"
 )
 
-// Access is what gets a command into Redis besides its URL: the values of flags. The zero value is for a Redis that lets everybody in.
+// Access is what gets a command into Redis besides its URL: the values of flags. The zero value is
+// for a Redis that lets everybody in.
 type Access struct {
-	// CA says which authorities are trusted to vouch for Redis; Cert and Key are for one that wants to know its clients. All are files.
+	// CA says which authorities are trusted to vouch for Redis; Cert and Key are for one that wants
+	// to know its clients. All are files.
 	CA, Cert, Key string
-	// User of Redis' ACL, "" for its default user, has the password that is in PasswordFile, or is Password.
+	// User of Redis' ACL, "" for its default user, has the password that is in PasswordFile, or is
+	// Password.
 	User, PasswordFile, Password string
 }
 
@@ -33,7 +37,8 @@ func (a *Access) AddFlags(s *pflag.FlagSet) {
 	flags.AddSecret(s, &a.Password, "redis-password", "password of that user, if it is in no file")
 }
 
-// Check returns a usage error if the settings do not make sense together, or with the URL, which is "" if there is no Redis.
+// Check returns a usage error if the settings do not make sense together, or with the URL, which is
+// "" if there is no Redis.
 func (a *Access) Check(url string) error {
 	secret := a.PasswordFile != "" || a.Password != ""
 	switch {
@@ -53,7 +58,8 @@ func (a *Access) Check(url string) error {
 	return nil
 }
 
-// Open reads the files and returns the store that o describes. Its connections go by the newest of the files whenever they are made.
+// Open reads the files and returns the store that o describes. Its connections go by the newest of
+// the files whenever they are made.
 func (a *Access) Open(files *tlsfiles.Files, o redisstore.Options) (*redisstore.Store, error) {
 	config, err := files.Client("redis", tlsfiles.Paths{Authorities: a.CA, Cert: a.Cert, Key: a.Key})
 	if err != nil {
@@ -62,11 +68,9 @@ func (a *Access) Open(files *tlsfiles.Files, o redisstore.Options) (*redisstore.
 	if a.CA != "" || a.Cert != "" {
 		o.NewTLS = config
 	}
-	password := func() string { return a.Password }
-	if a.PasswordFile != "" {
-		if password, err = files.Secret("redis-password", a.PasswordFile); err != nil {
-			return nil, fmt.Errorf("--redis-password-file: %w", err)
-		}
+	password, err := files.Password("redis-password", a.PasswordFile, a.Password)
+	if err != nil {
+		return nil, fmt.Errorf("--redis-password-file: %w", err)
 	}
 	if a.PasswordFile != "" || a.Password != "" {
 		o.Credentials = func() (string, string) { return a.User, password() }

@@ -23,10 +23,9 @@ func PublishChecker(
 	ctx context.Context, conn *nats.Conn, namespace string,
 	now func() Checker, every func() time.Duration,
 ) {
-	publish(ctx, every, func(wait time.Duration, leaving bool) {
+	publish(ctx, conn, namespace+".status.v1.checker.", every, func() (*Part, any) {
 		s := now()
-		s.Every, s.Leaving = wait.Milliseconds(), leaving
-		send(conn, namespace+".status.v1.checker."+s.Name, s)
+		return &s.Part, &s
 	})
 }
 
@@ -35,34 +34,32 @@ func PublishAggregator(
 	ctx context.Context, conn *nats.Conn, namespace string, now func() Aggregator,
 ) {
 	every := func() time.Duration { return time.Second }
-	publish(ctx, every, func(wait time.Duration, leaving bool) {
+	publish(ctx, conn, namespace+".status.v1.aggregator.", every, func() (*Part, any) {
 		s := now()
-		s.Every, s.Leaving = wait.Milliseconds(), leaving
-		send(conn, namespace+".status.v1.aggregator."+s.Name, s)
+		return &s.Part, &s
 	})
 }
 
+// publish publishes statuses below a subject, whose common part now returns, too. It leaves out
+// those that are too long.
 func publish(
-	ctx context.Context, every func() time.Duration, send func(wait time.Duration, leaving bool),
+	ctx context.Context, conn *nats.Conn, subject string,
+	every func() time.Duration, now func() (*Part, any),
 ) {
-	for {
-		wait := every()
-		send(wait, false)
-		timer := time.NewTimer(wait)
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
-			send(wait, true)
+	for wait := every(); ; wait = every() {
+		part, status := now()
+		part.Every, part.Leaving = wait.Milliseconds(), ctx.Err() != nil
+		data, err := json.Marshal(status)
+		if err == nil && len(data) <= MaxSize && conn.IsConnected() {
+			_ = conn.Publish(subject+part.Name, data) // the next one follows
+		}
+		if part.Leaving {
 			return
 		}
-	}
-}
-
-// send publishes a status, unless it is too long or the connection is away.
-func send(conn *nats.Conn, subject string, status any) {
-	if data, err := json.Marshal(status); err == nil && len(data) <= MaxSize && conn.IsConnected() {
-		_ = conn.Publish(subject, data) // the next one follows
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+		}
 	}
 }
 

@@ -121,6 +121,14 @@ func (f *Files) Secret(name, path string) (current func() string, err error) {
 	})
 }
 
+// Password is Secret, but returns the fixed one if there is no path.
+func (f *Files) Password(name, path, fixed string) (current func() string, err error) {
+	if path == "" {
+		return func() string { return fixed }, nil
+	}
+	return f.Secret(name, path)
+}
+
 // Text adds a secret file that check takes, which returns when that expires, zero if it does not.
 // What Text returns gives its content. The errors of check should not quote that.
 func (f *Files) Text(name, path string, check func(content []byte) (expires time.Time, err error)) (current func() []byte, err error) {

@@ -117,7 +117,8 @@ func TestSecret(t *testing.T) {
 	}
 }
 
-// TestExpired: what has expired does not replace what has not, as from an old backup; but a daemon starts with it, and says so.
+// TestExpired: what has expired does not replace what has not, as from an old backup; but a daemon
+// starts with it, and says so.
 func TestExpired(t *testing.T) {
 	ca, w := tlsfilestest.NewAuthority(t, "authority"), newWorld(t)
 	f := ca.Dir("good")
@@ -150,8 +151,8 @@ func TestExpired(t *testing.T) {
 	}
 }
 
-// TestOpenSecrets: who lets everybody read a key or a password is told so, at the start and when it is written anew; a certificate is for
-// everybody.
+// TestOpenSecrets: who lets everybody read a key or a password is told so, at the start and when it
+// is written anew; a certificate is for everybody.
 func TestOpenSecrets(t *testing.T) {
 	const warning = "every user of this machine"
 	ca := tlsfilestest.NewAuthority(t, "authority")
@@ -173,8 +174,6 @@ func TestOpenSecrets(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.run()
-	if err := errors.Join(os.WriteFile(path+".new", []byte("second"), 0o600), os.Chmod(path+".new", 0o604), os.Rename(path+".new", path)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errors.Join(os.WriteFile(path+".new", []byte("second"), 0o600), os.Chmod(path+".new", 0o604), os.Rename(path+".new", path)))
 	w.await("it is told", func() bool { return strings.Contains(w.log.String(), warning) })
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/offpath-io/offpath/internal/status"
 )
 
-// TestHostileStatusesAreBounded: what a picture keeps of statuses that are made up to take as much as they can is not much more than
-// it reckons with, however long the texts are that were cut.
+// TestHostileStatusesAreBounded: what a picture keeps of statuses that are made up to take as much
+// as they can is not much more than it reckons with, however long the texts are that were cut.
 func TestHostileStatusesAreBounded(t *testing.T) {
 	heap := func() uint64 {
 		var m runtime.MemStats
@@ -29,9 +29,7 @@ func TestHostileStatusesAreBounded(t *testing.T) {
 			s.Set = append(s.Set, status.Rule{Name: name[:8]})
 		}
 		data, err := json.Marshal(s)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if s, err = status.DecodeChecker(data); err != nil {
 			t.Fatal(err)
 		}

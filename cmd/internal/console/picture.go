@@ -2,6 +2,7 @@ package console
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -11,14 +12,15 @@ import (
 )
 
 const (
-	// silentAfter is after how many statuses that have not come a part is silent, and what it said counts no more.
+	// silentAfter is after how many statuses that have not come a part is silent, and what it said
+	// counts no more.
 	silentAfter = 4
 	// forgetAfter is how long a silent part stays in view.
 	forgetAfter = time.Minute
 	// maxParts bounds the parts of each kind; others are not seen.
 	maxParts = 20_000
-	// maxHeld bounds what is kept of all parts, in bytes, about: the parts that would be beyond it are not seen. A thousand checkers with
-	// a thousand rules each take half of it.
+	// maxHeld bounds what is kept of all parts, in bytes, about: the parts that would be beyond it
+	// are not seen. A thousand checkers with a thousand rules each take half of it.
 	maxHeld = 256 << 20
 )
 
@@ -129,13 +131,15 @@ func (p *picture) aggregator(s status.Aggregator) {
 	}
 }
 
-// hasRoom says whether there is room for a part, one more of so many if it is new, that takes so much more than before.
+// hasRoom says whether there is room for a part, one more of so many if it is new, that takes so
+// much more than before.
 func (p *picture) hasRoom(parts int, isNew bool, more int) bool {
 	return (!isNew || parts < maxParts) && (more <= 0 || p.held+more <= maxHeld)
 }
 
-// What a part, a rule, a rule's decisions with their rates, and a key take beside their texts, in bytes. The slices that they are in may have
-// room for twice as many, and each text takes up to 16 bytes more than it has.
+// What a part, a rule, a rule's decisions with their rates, and a key take beside their texts, in
+// bytes. The slices that they are in may have room for twice as many, and each text takes up to 16
+// bytes more than it has.
 const partSize, ruleSize, decisionsSize, keySize = 800, 300, 130, 112
 
 func sizeOfPart(p *status.Part) int {
@@ -191,7 +195,7 @@ func (p *picture) nextSlot() {
 			p.dropAggregator(name)
 		}
 	}
-	used, denied := p.topKeys(now)
+	used, denied := p.topKeysLocked(now)
 	p.past.next(used, denied)
 }
 
@@ -224,8 +228,8 @@ func (p *picture) rulesHeard() map[string]status.Rule {
 	return all
 }
 
-// mayBeOverrides says whether a name may be that of an override's counter, whose rule is not known yet: aggregators tell of counters at once,
-// and checkers of their rules now and then.
+// mayBeOverrides says whether a name may be that of an override's counter, whose rule is not known
+// yet: aggregators tell of counters at once, and checkers of their rules now and then.
 func (p *picture) mayBeOverrides(name string) bool {
 	if !strings.Contains(name, "/") {
 		return false
@@ -244,10 +248,7 @@ func (p *picture) mayBeOverrides(name string) bool {
 
 // sortedNames are a map's keys in order.
 func sortedNames[T any](all map[string]T) []string {
-	names := make([]string, 0, len(all))
-	for name := range all {
-		names = append(names, name)
-	}
-	slices.SortFunc(names, strings.Compare)
+	names := slices.AppendSeq(make([]string, 0, len(all)), maps.Keys(all))
+	slices.Sort(names)
 	return names
 }

@@ -38,8 +38,9 @@ func (b *ruleBook) take(e natssource.Entry) ([]storage.Rule, error) {
 		b.refused, b.why = "refused: "+err.Error(), ""
 		return nil, err
 	}
-	b.set, b.counters, b.refused, b.why = set, countersOf(set, e.Order()), "", ""
-	return reportedOf(set, e.Order()), nil
+	counters, reported := countersOf(set, e.Order())
+	b.set, b.counters, b.refused, b.why = set, counters, "", ""
+	return reported, nil
 }
 
 func (b *ruleBook) trouble(err error) {
@@ -61,7 +62,8 @@ type counter struct {
 	of string // the rule that an override's is of, "" for a rule of a set
 }
 
-// blocked is the rule under which blocks of the counter's keys are: that of a set, since checkers look for no other.
+// blocked is the rule under which blocks of the counter's keys are: that of a set, since checkers
+// look for no other.
 func (c counter) blocked() string {
 	if c.of != "" {
 		return c.of
@@ -76,35 +78,30 @@ func (c counter) wire() status.Rule {
 	return s
 }
 
-// countersOf are a set's rules, and those of overrides with a limit of their own.
-func countersOf(set *rules.Set, revision uint64) map[string]counter {
-	all := make(map[string]counter)
+// countersOf returns a set's rules and the overrides with a limit of their own, by name; and the
+// same with the limits that reports have.
+func countersOf(
+	set *rules.Set, revision uint64,
+) (all map[string]counter, reported []storage.Rule) {
+	all = make(map[string]counter)
 	for _, r := range set.Rules() {
 		for i := -1; i < len(r.Overrides); i++ {
-			terms, name, of := r.Terms(i), r.WireName(i), ""
-			if name != r.Name {
+			terms, of := r.Terms(i), ""
+			one := storage.Rule{
+				Name: r.WireName(i), Shape: terms.Window, Limit: terms.Limit, Burst: terms.Burst,
+				Revision: revision,
+			}
+			if one.Name != r.Name {
 				of = r.Name
 			}
-			all[name] = counter{storage.Rule{Name: name, Shape: terms.Window, Limit: terms.Limit, Burst: terms.Burst, Revision: revision}, of}
-		}
-	}
-	return all
-}
-
-// reportedOf are all counters of a set with the limits that reports have.
-func reportedOf(set *rules.Set, revision uint64) (list []storage.Rule) {
-	for _, r := range set.Rules() {
-		for i := -1; i < len(r.Overrides); i++ {
-			if i < 0 || r.WireName(i) != r.Name {
-				terms := r.Terms(i)
-				list = append(list, storage.Rule{
-					Name: r.WireName(i), Shape: terms.Window, Limit: r.WireLimit(i), Burst: terms.Burst, Revision: revision,
-					Loose: r.Loose(),
-				})
+			all[one.Name] = counter{one, of}
+			if i < 0 || of != "" {
+				one.Limit, one.Loose = r.WireLimit(i), r.Loose()
+				reported = append(reported, one)
 			}
 		}
 	}
-	return list
+	return all, reported
 }
 
 // BookView is what there is to show of the rules.

@@ -21,27 +21,49 @@ const (
 // past is what came per slot, of rules and of keys.
 type past struct {
 	number int64 // of the present slot
-	rules  map[string]*ruleSeries
-	// By key, of those that are or lately were among the top.
-	used, denied map[keyID]*keySeries
+	rules  map[string]*series[decisions]
+	// How often a key came per second; of those that are or lately were among the top.
+	used, denied map[keyID]*series[float64]
 }
 
 type keyID struct{ rule, key string }
 
-// ruleSeries are a rule's decisions in each slot; slot n is at n % slots.
-type ruleSeries struct {
-	allowed, denied [slots]int64
-	last            int64 // the slot in which something last came
-}
-
-// keySeries is how often a key came per second, in each slot.
-type keySeries struct {
-	rate [slots]float64
-	last int64
+// series has a value for each slot; slot n is at n % slots.
+type series[T any] struct {
+	ring [slots]T
+	last int64 // the slot in which something last came
 }
 
 func newPast() past {
-	return past{rules: make(map[string]*ruleSeries), used: make(map[keyID]*keySeries), denied: make(map[keyID]*keySeries)}
+	return past{
+		rules: make(map[string]*series[decisions]),
+		used:  make(map[keyID]*series[float64]), denied: make(map[keyID]*series[float64]),
+	}
+}
+
+// valueAt returns the value of a slot in one of many series, which it makes if there is room; else
+// nil.
+func valueAt[K comparable, T any](all map[K]*series[T], key K, slot int64) *T {
+	s := all[key]
+	if s == nil {
+		if len(all) >= maxSeries {
+			return nil
+		}
+		s = new(series[T])
+		all[key] = s
+	}
+	s.last = slot
+	return &s.ring[slot%slots]
+}
+
+// advance clears a slot, and forgets series in which nothing has come since it was last in use.
+func advance[K comparable, T any](all map[K]*series[T], slot int64) {
+	for key, s := range all {
+		clear(s.ring[slot%slots : slot%slots+1])
+		if slot-s.last >= slots {
+			delete(all, key)
+		}
+	}
 }
 
 // addRule adds to the present slot.
@@ -49,64 +71,35 @@ func (p *past) addRule(rule string, more decisions) {
 	if more == (decisions{}) {
 		return
 	}
-	s := p.rules[rule]
-	if s == nil {
-		if len(p.rules) >= maxSeries {
-			return
-		}
-		s = new(ruleSeries)
-		p.rules[rule] = s
+	if d := valueAt(p.rules, rule, p.number); d != nil {
+		d.allowed += more.allowed
+		d.denied += more.denied
 	}
-	at := p.number % slots
-	s.allowed[at] += more.allowed
-	s.denied[at] += more.denied
-	s.last = p.number
 }
 
 // next ends the present slot, in which keys came as often as this, and begins another.
 func (p *past) next(used, denied []topKey) {
-	noteKeys(p.used, used, p.number)
-	noteKeys(p.denied, denied, p.number)
+	for _, of := range []struct {
+		past map[keyID]*series[float64]
+		top  []topKey
+	}{{p.used, used}, {p.denied, denied}} {
+		for _, k := range of.top {
+			if rate := valueAt(of.past, k.keyID, p.number); rate != nil {
+				*rate = k.rate
+			}
+		}
+	}
 	p.number++
-	at := p.number % slots
-	for name, s := range p.rules {
-		s.allowed[at], s.denied[at] = 0, 0
-		if p.number-s.last >= slots {
-			delete(p.rules, name)
-		}
-	}
-	for _, all := range []map[keyID]*keySeries{p.used, p.denied} {
-		for id, s := range all {
-			s.rate[at] = 0
-			if p.number-s.last >= slots {
-				delete(all, id)
-			}
-		}
-	}
+	advance(p.rules, p.number)
+	advance(p.used, p.number)
+	advance(p.denied, p.number)
 }
 
-func noteKeys(all map[keyID]*keySeries, top []topKey, number int64) {
-	for _, k := range top {
-		s := all[k.keyID]
-		if s == nil {
-			if len(all) >= maxSeries {
-				continue
-			}
-			s = new(keySeries)
-			all[k.keyID] = s
-		}
-		s.rate[number%slots], s.last = k.rate, number
-	}
-}
-
-// unroll returns a ring oldest first, up to the slot before the present one; nil if there is none.
-func unroll[T any](ring *[slots]T, number int64) []T {
-	if ring == nil {
-		return nil
-	}
-	list := make([]T, 0, slots-1)
+// unroll returns what of makes of each slot before the present one, oldest first.
+func unroll[T, R any](s *series[T], number int64, of func(T) R) []R {
+	list := make([]R, 0, slots-1)
 	for i := number - slots + 1; i < number; i++ {
-		list = append(list, ring[(i%slots+slots)%slots])
+		list = append(list, of(s.ring[(i%slots+slots)%slots]))
 	}
 	return list
 }
@@ -117,8 +110,8 @@ type topKey struct {
 	rate float64
 }
 
-// topKeys puts together what all parts that are not silent say. The lock is held.
-func (p *picture) topKeys(now time.Time) (used, denied []topKey) {
+// topKeysLocked puts together what all parts that are not silent say.
+func (p *picture) topKeysLocked(now time.Time) (used, denied []topKey) {
 	var ofUsed, ofDenied []*status.Keys
 	for _, name := range sortedNames(p.aggregators) {
 		if h := p.aggregators[name]; !isSilent(&h.Part, h.at, now) {

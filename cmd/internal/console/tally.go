@@ -18,8 +18,8 @@ import (
 )
 
 const (
-	// maxRules is how many rules a tally knows; those that were not seen for longest make room, so many at a time that to look for them costs
-	// little for each that comes.
+	// maxRules is how many rules a tally knows; those that were not seen for longest make room, so
+	// many at a time that to look for them costs little for each that comes.
 	maxRules, forgotten = 1000, maxRules / 4
 	// rulesTold is how many of them it tells others of, those seen last.
 	rulesTold = 300
@@ -27,8 +27,8 @@ const (
 	topTold = 50
 )
 
-// Tally counts what one aggregator applies: which rules there are, which keys have most hits, and how far behind it is. It is safe for
-// concurrent use.
+// Tally counts what one aggregator applies: which rules there are, which keys have most hits, and
+// how far behind it is. It is safe for concurrent use.
 type Tally struct {
 	used *topkeys.Top
 
@@ -122,11 +122,7 @@ func (t *Tally) fill(a *status.Aggregator) {
 		a.Behind = t.behind.Milliseconds()
 	}
 	t.behind = -1
-	all := make([]*seen, 0, len(t.rules))
-	for _, s := range t.rules {
-		all = append(all, s)
-	}
-	slices.SortFunc(all, func(x, y *seen) int {
+	all := slices.SortedFunc(maps.Values(t.rules), func(x, y *seen) int {
 		return cmp.Or(cmp.Compare(y.last, x.last), cmp.Compare(x.rule.Name, y.rule.Name))
 	})
 	for _, s := range all[:min(len(all), rulesTold)] {

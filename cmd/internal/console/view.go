@@ -42,8 +42,8 @@ type Heard struct {
 	Checkers    int `json:"checkers"`
 	Silent      int `json:"silent"`
 	Aggregators int `json:"aggregators"`
-	// Hellos is how many checkers aggregators hear: more than tell their status if some are of an older version, or embedded in services
-	// that do not tell it.
+	// Hellos is how many checkers aggregators hear: more than tell their status if some are of an
+	// older version, or embedded in services that do not tell it.
 	Hellos int `json:"hellos"`
 	// Blocks is how many keys are blocked.
 	Blocks int `json:"blocks"`
@@ -86,7 +86,8 @@ type AggregatorView struct {
 	Loss *status.Loss `json:"loss"`
 }
 
-// RuleView is a rule's decisions over the fleet: the sums of offpath_decisions_total of all checkers that are heard.
+// RuleView is a rule's decisions over the fleet: the sums of offpath_decisions_total of all
+// checkers that are heard.
 type RuleView struct {
 	Rule        string  `json:"rule"`
 	Allowed     int64   `json:"allowed"`
@@ -108,7 +109,8 @@ type TopView struct {
 	Past []float64   `json:"past"`
 }
 
-// most bounds what a view lists of each kind, so that a page stays quick, also over a phone's network; the counts are of all.
+// most bounds what a view lists of each kind, so that a page stays quick, also over a phone's
+// network; the counts are of all.
 const most = 300
 
 // View returns the fleet as it was last heard.
@@ -163,7 +165,8 @@ func (c *Console) viewJSON() ([]byte, error) {
 	return data, err
 }
 
-// halve leaves the first half of the longest lists; false if there is nothing to leave out. Those that need a look come first in them.
+// halve leaves the first half of the longest lists; false if there is nothing to leave out. Those
+// that need a look come first in them.
 func (v *View) halve() bool {
 	longest := max(len(v.Checkers), len(v.Aggregators), len(v.Rules), len(v.Blocks))
 	v.Checkers, v.Aggregators = half(v.Checkers, longest), half(v.Aggregators, longest)
@@ -173,7 +176,8 @@ func (v *View) halve() bool {
 
 func half[T any](list []T, longest int) []T { return list[:min(len(list), longest/2)] }
 
-// short is the view without what is drawn, or only chosen from on the page, which no message needs to carry.
+// short is the view without what is drawn, or only chosen from on the page, which no message needs
+// to carry.
 func (v View) short() View {
 	v.Counters, v.Audit = nil, nil
 	for i := range v.Rules {
@@ -222,8 +226,8 @@ func (p *picture) view() View {
 	v.Checkers = v.Checkers[:min(len(v.Checkers), most)]
 	slices.SortStableFunc(v.Aggregators, func(a, b AggregatorView) int { return cmp.Compare(b.trouble(), a.trouble()) })
 	v.Aggregators = v.Aggregators[:min(len(v.Aggregators), most)]
-	v.Heard.Rules, v.Rules = len(rules), p.rulesOf(rules)
-	used, denied := p.topKeys(now)
+	v.Heard.Rules, v.Rules = len(rules), p.rulesOfLocked(rules)
+	used, denied := p.topKeysLocked(now)
 	v.Used, v.Denied = p.topViews(used, p.past.used), p.topViews(denied, p.past.denied)
 	return v
 }
@@ -279,8 +283,8 @@ func aggregatorView(h *heardAggregator, now time.Time, silent bool) AggregatorVi
 	}
 }
 
-// rulesOf are the sums, the busiest rule first, and then by name. The lock is held.
-func (p *picture) rulesOf(rules map[string]*RuleView) []RuleView {
+// rulesOfLocked returns the sums, the busiest rule first, and then by name.
+func (p *picture) rulesOfLocked(rules map[string]*RuleView) []RuleView {
 	list := make([]RuleView, 0, len(rules))
 	for _, name := range sortedNames(rules) {
 		list = append(list, *rules[name])
@@ -291,21 +295,19 @@ func (p *picture) rulesOf(rules map[string]*RuleView) []RuleView {
 		r := &list[i]
 		r.AllowedRate, r.DeniedRate = round(r.AllowedRate), round(r.DeniedRate)
 		if s := p.past.rules[r.Rule]; s != nil {
-			r.PastAllowed, r.PastDenied = unroll(&s.allowed, p.past.number), unroll(&s.denied, p.past.number)
+			r.PastAllowed = unroll(s, p.past.number, func(d decisions) int64 { return d.allowed })
+			r.PastDenied = unroll(s, p.past.number, func(d decisions) int64 { return d.denied })
 		}
 	}
 	return list
 }
 
-func (p *picture) topViews(top []topKey, past map[keyID]*keySeries) []TopView {
+func (p *picture) topViews(top []topKey, past map[keyID]*series[float64]) []TopView {
 	list := make([]TopView, len(top))
 	for i, k := range top {
 		list[i] = TopView{Rule: k.rule, Key: status.Text(k.key), Rate: round(k.rate)}
 		if s := past[k.keyID]; s != nil {
-			list[i].Past = unroll(&s.rate, p.past.number)
-			for j := range list[i].Past {
-				list[i].Past[j] = round(list[i].Past[j])
-			}
+			list[i].Past = unroll(s, p.past.number, round)
 		}
 	}
 	return list

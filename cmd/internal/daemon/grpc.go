@@ -42,12 +42,10 @@ func serveGRPC(
 		defer close(stopped)
 		server.GracefulStop()
 	}()
-	timer := time.NewTimer(grace)
-	defer timer.Stop()
 	select {
 	case <-stopped:
 		finished = true
-	case <-timer.C:
+	case <-time.After(grace):
 		server.Stop()
 		<-stopped
 	}

@@ -10,7 +10,7 @@ import (
 	"google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
 
-	"github.com/offpath-io/offpath/internal/testing/daemontest"
+	"github.com/offpath-io/offpath/internal/testing/grpctest"
 )
 
 // slow is a service that answers when it is told to.
@@ -37,7 +37,7 @@ func TestGRPCFinishesRequests(t *testing.T) {
 		s := &slow{asked: make(chan struct{}), release: make(chan struct{})}
 		server := grpc.NewServer()
 		grpc_health_v1.RegisterHealthServer(server, s)
-		client := grpc_health_v1.NewHealthClient(daemontest.DialGRPC(t, listener.Addr().String()))
+		client := grpc_health_v1.NewHealthClient(grpctest.Dial(t, listener.Addr().String()))
 		answered := make(chan error, 1)
 		go func() {
 			_, err := client.Check(t.Context(), new(grpc_health_v1.HealthCheckRequest))

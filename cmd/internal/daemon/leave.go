@@ -10,17 +10,17 @@ import (
 	"time"
 )
 
-// lingerTime is how long idle connections stay open once a server has stopped listening: a request that
-// was just sent on one is still answered.
+// lingerTime is how long idle connections stay open once a server has stopped listening: a request
+// that was just sent on one is still answered.
 const lingerTime = 250 * time.Millisecond
 
 // lingerPoll is how often to check whether that is over.
 const lingerPoll = 5 * time.Millisecond
 
-// Leaving stops a daemon so that no request fails. Told to stop, the daemon first reports that it is
-// not ready, and keeps answering for a while: load balancers need it to notice. From then on each
-// answer asks its client to close the connection. Only then do its servers stop. It is safe for
-// concurrent use.
+// Leaving stops a daemon so that no request fails. Told to stop, the daemon first reports that it
+// is not ready, and keeps answering for a while: load balancers need it to notice. From then on
+// each answer asks its client to close the connection. Only then do its servers stop. It is safe
+// for concurrent use.
 type Leaving struct {
 	delay  time.Duration
 	linger time.Duration
@@ -46,17 +46,15 @@ func (l *Leaving) Announce(f func()) {
 	l.announce = append(l.announce, f)
 }
 
-// Part returns the part that leaves when it is told to stop, and returns when the servers may stop. It
-// must be the last part given to [Run], so that it is stopped first.
+// Part returns the part that leaves when it is told to stop, and returns when the servers may stop.
+// It must be the last part given to [Run], so that it is stopped first.
 func (l *Leaving) Part(log *slog.Logger) Part {
 	return Part{Name: "leaving", Run: func(ctx context.Context) error {
 		<-ctx.Done()
 		l.begin()
 		if l.delay > 0 {
 			log.Info("not ready any more; servers stop soon", "delay", l.delay)
-			timer := time.NewTimer(l.delay)
-			defer timer.Stop()
-			<-timer.C
+			time.Sleep(l.delay)
 		}
 		return nil
 	}}
@@ -73,10 +71,10 @@ func (l *Leaving) begin() {
 	}
 }
 
-// HTTP is [HTTP] for a server of a daemon that leaves. When it is told to stop it closes the listener,
-// and keeps answering on open connections until all are closed, or idle for 250 ms; then it does as
-// HTTP does. All of that takes at most 5 s: streams do not end by themselves, and the parts that stop
-// after the server have their time too.
+// HTTP is [HTTP] for a server of a daemon that leaves. When it is told to stop it closes the
+// listener, and keeps answering on open connections until all are closed, or idle for 250 ms; then
+// it does as HTTP does. All of that takes at most 5 s: streams do not end by themselves, and the
+// parts that stop after the server have their time too.
 func (l *Leaving) HTTP(
 	name string, listener net.Listener, handler http.Handler, log *slog.Logger,
 	tune ...func(*http.Server),

@@ -11,18 +11,19 @@ import (
 type Sink interface {
 	// Name tells sinks apart, in metrics.
 	Name() string
-	// Write takes lines of JSON, each of which ends in a line break, all or none. After an error it is called again with the same bytes
-	// and number. One goroutine calls it.
+	// Write takes lines of JSON, each of which ends in a line break, all or none. After an error it
+	// is called again with the same bytes and number. One goroutine calls it.
 	Write(ctx context.Context, number uint64, lines []byte) error
 }
 
 const (
 	// batchText bounds the bytes that are written at a time, well below what NATS carries.
 	batchText = 64 << 10
-	// lineText is what a line takes, in bytes: queues have room for so many of it. One with a long key that JSON has to escape takes ten
-	// times as much, and who makes up keys can make up such.
+	// lineText is what a line takes, in bytes: queues have room for so many of it. One with a long
+	// key that JSON has to escape takes ten times as much, and who makes up keys can make up such.
 	lineText = 300
-	// writeTimeout bounds one write, retryEvery is the time between two, and stopTimeout how long all of it may take at the end.
+	// writeTimeout bounds one write, retryEvery is the time between two, and stopTimeout how long
+	// all of it may take at the end.
 	writeTimeout = 5 * time.Second
 	retryEvery   = time.Second
 	stopTimeout  = 2 * time.Second
@@ -76,7 +77,8 @@ func (q *queue) tell() {
 	}
 }
 
-// run writes until the queue is closed and empty, or stopTimeout after ctx is done; what is left then is dropped.
+// run writes until the queue is closed and empty, or stopTimeout after ctx is done; what is left
+// then is dropped.
 func (q *queue) run(ctx context.Context) {
 	work, abandon := context.WithCancel(context.WithoutCancel(ctx))
 	defer abandon()
@@ -130,11 +132,9 @@ func (q *queue) write(ctx context.Context, number uint64, text []byte) bool {
 		if !failed && ctx.Err() == nil {
 			q.log.Warn("the decision log cannot be written", "to", q.sink.Name(), "error", err)
 		}
-		timer := time.NewTimer(retryEvery)
 		select {
-		case <-timer.C:
+		case <-time.After(retryEvery):
 		case <-ctx.Done():
-			timer.Stop()
 			return false
 		}
 	}

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"io"
 
-	"github.com/offpath-io/offpath/internal/filesource"
+	"github.com/offpath-io/offpath/internal/filewatch"
 	"github.com/offpath-io/offpath/pkg/rules"
 	"github.com/offpath-io/offpath/pkg/rules/envoyrules"
 )
@@ -17,7 +17,7 @@ const Stdin = "-"
 // Open returns the content of the file at path, or of stdin for Stdin, and its set. The file is in
 // offpath's own format or in envoyproxy/ratelimit's. An error names the file, and the place in it.
 func Open(path string, stdin io.Reader) ([]byte, *rules.Set, error) {
-	var file filesource.File
+	var file filewatch.File
 	var err error
 	name := path
 	if path == Stdin {
@@ -27,7 +27,7 @@ func Open(path string, stdin io.Reader) ([]byte, *rules.Set, error) {
 			err = fmt.Errorf("load rules: %w", err)
 		}
 	} else {
-		file, err = filesource.Read(path)
+		file, err = filewatch.Read(path, rules.MaxSize)
 	}
 	if err != nil {
 		return nil, nil, err

@@ -7,10 +7,10 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/spf13/pflag"
 
+	"github.com/offpath-io/offpath/internal/testing/daemontest"
 	"github.com/offpath-io/offpath/internal/testing/signaturetest"
 	"github.com/offpath-io/offpath/internal/tlsfiles"
 )
@@ -53,18 +53,10 @@ func TestASigningKeyIsChangedWhileItRuns(t *testing.T) {
 	ended := make(chan error, 1)
 	go func() { ended <- files.Run(ctx) }()
 	defer func() { stop(); must(t, <-ended) }()
-	await := func(what string, is func() bool) {
-		t.Helper()
-		for deadline := time.Now().Add(time.Minute); !is(); time.Sleep(time.Millisecond) {
-			if time.Now().After(deadline) {
-				t.Fatalf("waited too long until %s", what)
-			}
-		}
-	}
 	write(seeds[1])
-	await("it signs with the other key", func() bool { return opened.Key().Public() == public[1] })
+	daemontest.Eventually(t, "it signs with the other key", func() bool { return opened.Key().Public() == public[1] })
 	write(seeds[2])
-	await("the third is refused", func() bool { return files.States()[0].Refusals > 0 })
+	daemontest.Eventually(t, "the third is refused", func() bool { return files.States()[0].Refusals > 0 })
 	why := files.States()[0].Trouble
 	if opened.Key().Public() != public[1] || why == nil || !strings.Contains(why.Error(), public[2]) || strings.Contains(why.Error(), seeds[2]) {
 		t.Errorf("it signs with %s: %v", opened.Key().Public(), why)

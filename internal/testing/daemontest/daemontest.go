@@ -13,9 +13,6 @@ import (
 	"sync"
 	"testing"
 	"time"
-
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
 )
 
 // Command is a command's run function.
@@ -198,8 +195,8 @@ func Do(t testing.TB, method, url, body string, headers ...string) (status int, 
 	return response.StatusCode, text
 }
 
-// Fetch makes one HTTP request by this client, with headers of the form "Name: value", and reads the
-// whole answer.
+// Fetch makes one HTTP request by this client, with headers of the form "Name: value", and reads
+// the whole answer.
 func Fetch(t testing.TB, c *http.Client, method, url, body string, headers ...string) (*http.Response, string, error) {
 	t.Helper()
 	request, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(body))
@@ -217,17 +214,6 @@ func Fetch(t testing.TB, c *http.Client, method, url, body string, headers ...st
 	defer response.Body.Close()
 	text, err := io.ReadAll(response.Body)
 	return response, string(text), err
-}
-
-// DialGRPC returns a connection without TLS, which is closed when the test is over.
-func DialGRPC(t testing.TB, target string) *grpc.ClientConn {
-	t.Helper()
-	conn, err := grpc.NewClient(target, grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = conn.Close() })
-	return conn
 }
 
 // HasNoSecret fails the test if a text that a command has printed holds the secret.

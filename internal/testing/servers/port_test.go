@@ -26,18 +26,6 @@ func TestFreePortStaysBelowEphemeralPorts(t *testing.T) {
 	}
 }
 
-func TestTailKeepsTheEnd(t *testing.T) {
-	var log tail
-	for range 3 {
-		log.Write(make([]byte, tailSize/2+1))
-	}
-	log.Write([]byte("the end"))
-	got := log.String()
-	if len(got) != tailSize || got[len(got)-7:] != "the end" {
-		t.Errorf("kept %d bytes that end in %q", len(got), got[len(got)-7:])
-	}
-}
-
 // A paused server is stopped as gently as any other: it hears the request.
 func TestRedisPausedCanBeStopped(t *testing.T) {
 	r, err := StartRedis(t.Context(), RedisOptions{})
@@ -53,5 +41,16 @@ func TestRedisPausedCanBeStopped(t *testing.T) {
 	}
 	if err := r.Pause(); err == nil {
 		t.Error("Pause of a stopped server succeeds")
+	}
+}
+
+func TestNATSSaysThatThePortIsTaken(t *testing.T) {
+	n, err := StartNATS(NATSOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer n.Stop()
+	if _, err := StartNATS(NATSOptions{Port: n.options.Port}); !errors.Is(err, errPortTaken) {
+		t.Errorf("two servers on one port: %v", err)
 	}
 }

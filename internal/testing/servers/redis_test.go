@@ -5,40 +5,13 @@ import (
 	"errors"
 	"net"
 	"os"
-	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
-	"time"
-
-	"github.com/redis/go-redis/v9"
 
 	"github.com/offpath-io/offpath/internal/testing/servers"
 	"github.com/offpath-io/offpath/internal/testing/servers/serverstest"
 )
-
-// connect returns a client that is closed with the test.
-func connect(t *testing.T, addr string) *redis.Client {
-	t.Helper()
-	client := redis.NewClient(&redis.Options{
-		Addr: addr, MaxRetries: -1, ContextTimeoutEnabled: true, ReadTimeout: time.Minute, DialTimeout: time.Minute,
-	})
-	t.Cleanup(func() { client.Close() })
-	return client
-}
-
-func set(t *testing.T, r *servers.Redis, key, value string) {
-	t.Helper()
-	must(t, connect(t, r.Addr()).Set(t.Context(), key, value, 0).Err())
-}
-
-// want fails unless the key holds the value; "" stands for no key.
-func want(t *testing.T, r *servers.Redis, key, value string) {
-	t.Helper()
-	got, err := connect(t, r.Addr()).Get(t.Context(), key).Result()
-	require(t, (err == nil || errors.Is(err, redis.Nil)) && got == value,
-		"get %s: %q, %v, want %q", key, got, err, value)
-}
 
 // expect reports what was found unless it is as expected.
 func expect(t *testing.T, ok bool, found string, args ...any) {
@@ -87,21 +60,9 @@ func nothingLeft(t *testing.T) {
 	expect(t, len(left) == 0, "left: %v", left)
 }
 
-func TestRedisIsPrivate(t *testing.T) {
-	r, other := serverstest.Redis(t, "--maxmemory", "5mb"), serverstest.Redis(t)
-	options, err := redis.ParseURL(r.URL())
-	must(t, err)
-	expect(t, options.Addr == r.Addr() && r.PID() != 0,
-		"URL leads to %s, want %s; PID %d", options.Addr, r.Addr(), r.PID())
-	set(t, r, "a", "1")
-	want(t, r, "a", "1")
-	want(t, other, "a", "")
-	got, err := connect(t, r.Addr()).ConfigGet(t.Context(), "maxmemory").Result()
-	expect(t, err == nil && got["maxmemory"] == "5242880", "maxmemory is %v (%v), want 5242880", got, err)
-}
-
-func TestRedisStopEndsEverything(t *testing.T) {
+func TestStopEndsEverything(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir())
+	must(t, serverstest.JetStream(t).Stop())
 	r := serverstest.Redis(t)
 	left := entries(t, os.TempDir())
 	require(t, len(left) == 1, "while it runs the temporary directory holds %v, want one directory", left)
@@ -111,60 +72,6 @@ func TestRedisStopEndsEverything(t *testing.T) {
 	}
 	nothingLeft(t)
 	must(t, r.Restart(t.Context()))
-	want(t, r, "a", "")
-}
-
-func TestRedisKilledAndRestartedIsEmpty(t *testing.T) {
-	r := serverstest.Redis(t)
-	addr := r.Addr()
-	set(t, r, "a", "1")
-	must(t, r.Kill())
-	require(t, refuses(addr) && r.PID() == 0, "still running after Kill")
-	for _, how := range []string{"after Kill", "while it runs"} {
-		must(t, r.Restart(t.Context()))
-		require(t, r.Addr() == addr, "restart %s: moved from %s to %s", how, addr, r.Addr())
-		want(t, r, "a", "")
-		set(t, r, "a", "2")
-	}
-}
-
-func TestRedisComesBackWithAnOlderSnapshot(t *testing.T) {
-	r := serverstest.Redis(t)
-	snapshot := filepath.Join(t.TempDir(), "old.rdb")
-	set(t, r, "a", "old")
-	must(t, r.SaveTo(t.Context(), snapshot))
-	set(t, r, "a", "new")
-	set(t, r, "b", "new")
-	for range 2 { // a snapshot can be used again
-		must(t, r.RestartFrom(t.Context(), snapshot))
-		want(t, r, "a", "old")
-		want(t, r, "b", "")
-	}
-	must(t, r.Restart(t.Context()))
-	want(t, r, "a", "")
-}
-
-func TestRedisRestartedInOrderKeepsAll(t *testing.T) {
-	r := serverstest.Redis(t)
-	for _, value := range []string{"1", "2"} {
-		set(t, r, "a", value)
-		must(t, r.RestartInOrder(t.Context()))
-		want(t, r, "a", value)
-	}
-	must(t, r.Stop())
-	expect(t, r.RestartInOrder(t.Context()) != nil, "it takes a stopped server for one that has kept all")
-}
-
-func TestRedisPausedDoesNotAnswer(t *testing.T) {
-	r := serverstest.Redis(t)
-	client := connect(t, r.Addr())
-	set(t, r, "a", "1")
-	must(t, r.Pause())
-	soon, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
-	defer cancel()
-	expect(t, client.Get(soon, "a").Err() != nil, "a paused server answers")
-	must(t, r.Resume())
-	want(t, r, "a", "1")
 }
 
 func TestRedisStartErrors(t *testing.T) {

@@ -1,4 +1,4 @@
-package filesource
+package filewatch
 
 import (
 	"context"
@@ -23,17 +23,15 @@ type watched struct {
 // begin watches the file at path. Without a poll only events can tell of changes.
 func begin(t *testing.T, path string, poll time.Duration) *watched {
 	t.Helper()
-	first, err := Read(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	first, err := Read(path, 0)
+	must(t, err)
 	w := &watched{t: t, path: path, changes: make(chan File, 100), trouble: make(chan error, 100)}
 	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		Watch(ctx, path, first, Options{Poll: poll, Settle: 5 * time.Millisecond},
-			func(f File) { w.changes <- f }, func(err error) { w.trouble <- err })
+		Watch(ctx, []string{path}, []File{first}, Options{Poll: poll, Settle: 5 * time.Millisecond},
+			func(all []File) { w.changes <- all[0] }, func(err error) { w.trouble <- err })
 	}()
 	t.Cleanup(func() { stop(); <-ended })
 	return w
@@ -234,30 +232,19 @@ func TestChangesBeforeTheWatchAreSeen(t *testing.T) {
 	path := file(t, "second")
 	ctx, stop := context.WithCancel(t.Context())
 	saw := ""
-	Watch(ctx, path, File{Data: []byte("first")}, Options{},
-		func(f File) { saw = string(f.Data); stop() }, func(err error) { t.Error(err) })
+	Watch(ctx, []string{path}, []File{{Data: []byte("first")}}, Options{},
+		func(all []File) { saw = string(all[0].Data); stop() }, func(err error) { t.Error(err) })
 	if saw != "second" {
 		t.Errorf("saw %q", saw)
 	}
 }
 
-func TestRevision(t *testing.T) {
-	for want, at := range map[uint64]time.Time{
-		1_763_610_000_123: time.UnixMilli(1_763_610_000_123),
-		1:                 time.Unix(-5, 0),
-	} {
-		if got := (File{Modified: at}).Revision(); got != want {
-			t.Errorf("%v: %d, want %d", at, got, want)
-		}
-	}
-}
-
 func TestReadIsBounded(t *testing.T) {
 	path := file(t, strings.Repeat("x", 3<<20))
-	if f, err := Read(path); err != nil || len(f.Data) != 1<<20+1 {
+	if f, err := Read(path, 0); err != nil || len(f.Data) != 1<<20+1 {
 		t.Errorf("%d bytes, %v", len(f.Data), err)
 	}
-	if _, err := Read(path + ".none"); err == nil || !strings.Contains(err.Error(), "rules.yaml.none") {
+	if _, err := Read(path+".none", 0); err == nil || !strings.Contains(err.Error(), "rules.yaml.none") {
 		t.Error(err)
 	}
 }
@@ -266,6 +253,6 @@ func TestReadIsBounded(t *testing.T) {
 func TestAPipeIsReadOnce(t *testing.T) {
 	ctx, stop := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer stop()
-	Watch(ctx, os.DevNull, File{Data: []byte("first")}, Options{Poll: time.Millisecond},
-		func(f File) { t.Errorf("read again: %q", f.Data) }, func(err error) { t.Error(err) })
+	Watch(ctx, []string{os.DevNull}, []File{{Data: []byte("first")}}, Options{Poll: time.Millisecond},
+		func(all []File) { t.Errorf("read again: %q", all[0].Data) }, func(err error) { t.Error(err) })
 }
