@@ -66,7 +66,16 @@ var allowed = []struct {
 	{"pkg/events/natsbus", []string{"pkg/events", natsgo}},
 
 	{"internal/checktuning", nil},
-	{"pkg/check", []string{"pkg/window", "pkg/identity", "internal/checktuning", "pkg/check/internal/...", "pkg/rules", "pkg/events", ristretto}},
+	{"pkg/check/internal/counter", []string{
+		"pkg/check/internal/fleetclock", "pkg/check/internal/forecast", "pkg/check/internal/permit",
+		"pkg/check/internal/queue", "pkg/events", "pkg/identity", "pkg/rules", "pkg/window", ristretto,
+	}},
+	{"pkg/check/internal/reporter", []string{
+		"internal/checktuning", "pkg/check/internal/counter", "pkg/check/internal/forecast",
+		"pkg/check/internal/permit", "pkg/check/internal/queue", "pkg/check/internal/settlement",
+		"pkg/events", "pkg/window",
+	}},
+	{"pkg/check", []string{"pkg/window", "pkg/identity", "internal/checktuning", "pkg/check/internal/...", "pkg/rules", "pkg/events"}},
 	{"pkg/envoyquota", []string{"pkg/check", "pkg/envoyquota/internal/shares", "pkg/identity", "pkg/rules", "pkg/window", grpc, envoy, protobuf}},
 	{"pkg/envoyquota/internal/shares", nil},
 

@@ -1,7 +1,6 @@
 package rules
 
 import (
-	"cmp"
 	"slices"
 	"strings"
 	"time"
@@ -37,8 +36,7 @@ type branch struct {
 	name     string
 	host     bool // name is that of a host, see Condition.Matches
 	equal    map[string]*index
-	prefixes map[string]*index
-	lengths  []int // of the prefixes, each once, ascending
+	prefixes prefixes
 	present  *index
 }
 
@@ -70,18 +68,19 @@ func newIndex(entries []entry) *index {
 	for c, group := range groups {
 		n.branch(c.Name).add(c, newIndex(group))
 	}
-	slices.SortFunc(n.all, func(a, b *branch) int { return strings.Compare(a.name, b.name) })
-	if len(n.all) > 2*fewest {
-		n.all = nil
-	}
+	n.finish()
 	return n
 }
 
-// rarest is the condition that occurs least often, and of several the most specific one.
+// rarest is the condition that occurs least often, and of several the one that tells most.
 func rarest(conditions []Condition, often map[Condition]int) Condition {
-	return slices.MinFunc(conditions, func(a, b Condition) int {
-		return cmp.Or(often[a]-often[b], telling[a.Op]-telling[b.Op])
-	})
+	best := conditions[0]
+	for _, c := range conditions[1:] {
+		if often[c] < often[best] || often[c] == often[best] && telling[c.Op] < telling[best.Op] {
+			best = c
+		}
+	}
+	return best
 }
 
 var telling = [...]int{Equal: 0, Prefix: 1, Present: 2}
@@ -89,10 +88,7 @@ var telling = [...]int{Equal: 0, Prefix: 1, Present: 2}
 func (n *index) branch(name string) *branch {
 	b := n.by[name]
 	if b == nil {
-		b = &branch{
-			name: name, host: identity.IsHost(name),
-			equal: make(map[string]*index), prefixes: make(map[string]*index),
-		}
+		b = &branch{name: name, host: identity.IsHost(name), equal: make(map[string]*index)}
 		n.by[name] = b
 		n.all = append(n.all, b)
 	}
@@ -104,12 +100,20 @@ func (b *branch) add(c Condition, under *index) {
 	case Equal:
 		b.equal[c.Value] = under
 	case Prefix:
-		b.prefixes[c.Value] = under
-		if i, ok := slices.BinarySearch(b.lengths, len(c.Value)); !ok {
-			b.lengths = slices.Insert(b.lengths, i, len(c.Value))
-		}
+		b.prefixes.add(c.Value, under)
 	default:
 		b.present = under
+	}
+}
+
+// finish leaves the branches as they are searched, and the same whatever order they came in.
+func (n *index) finish() {
+	for _, b := range n.all {
+		b.prefixes.nest()
+	}
+	slices.SortFunc(n.all, func(a, b *branch) int { return strings.Compare(a.name, b.name) })
+	if len(n.all) > 2*fewest {
+		n.all = nil
 	}
 }
 
@@ -140,8 +144,7 @@ func (s *search) through(n *index) {
 		return
 	}
 	for i, a := range s.attrs {
-		same := func(earlier identity.Attribute) bool { return earlier.Name == a.Name }
-		if b := n.by[a.Name]; b != nil && !slices.ContainsFunc(s.attrs[:i], same) {
+		if b := n.by[a.Name]; b != nil && !s.repeats(i) {
 			s.along(b, a.Value)
 		}
 	}
@@ -155,34 +158,46 @@ func (s *search) along(b *branch, value string) {
 	if under := b.equal[value]; under != nil {
 		s.through(under)
 	}
-	s.alongPrefixes(b, value, "")
+	if b.prefixes.list != nil {
+		for at := b.prefixes.longest(value); at >= 0; at = b.prefixes.list[at].in {
+			s.through(b.prefixes.list[at].index)
+		}
+	}
 	if b.present != nil {
 		s.through(b.present)
 	}
 	if b.name == addressAttribute { // see Condition.Matches
 		var room clientRoom
 		if client, ok := identity.AppendClient(room[:0], value); ok {
-			// Conditions that the address meets as a key has it, and not as it is.
-			if under := b.equal[string(client)]; under != nil { // the two are never the same
-				s.through(under)
-			}
-			s.alongPrefixes(b, string(client), value)
+			s.alongClient(b, string(client), value)
 		}
 	}
 }
 
-// alongPrefixes goes through the indexes under prefixes of the value, except those that the address
-// begins with, too. It tries each length of a prefix: that touches less memory than a search.
-func (s *search) alongPrefixes(b *branch, value, address string) {
-	for _, length := range b.lengths {
-		if length > len(value) {
-			return
-		}
-		under := b.prefixes[value[:length]]
-		if under != nil && (address == "" || !strings.HasPrefix(address, value[:length])) {
-			s.through(under)
+// alongClient goes through what stands under conditions that an address meets as a key has it, and
+// not as it is.
+func (s *search) alongClient(b *branch, client, address string) {
+	if under := b.equal[client]; under != nil { // the two are never the same
+		s.through(under)
+	}
+	if b.prefixes.list == nil {
+		return
+	}
+	for at := b.prefixes.longest(client); at >= 0; at = b.prefixes.list[at].in {
+		if p := &b.prefixes.list[at]; !strings.HasPrefix(address, p.text) {
+			s.through(p.index)
 		}
 	}
+}
+
+// repeats reports whether an earlier attribute has the name, so that this one does not count.
+func (s *search) repeats(place int) bool {
+	for i := range place {
+		if s.attrs[i].Name == s.attrs[place].Name {
+			return true
+		}
+	}
+	return false
 }
 
 func (s *search) look(e *entry) {

@@ -367,3 +367,34 @@ func TestHostsInAnyForm(t *testing.T) {
 		t.Errorf("excluded: %q", got)
 	}
 }
+
+// Prefixes are found the same way by their lengths and by their order, and these are the longest.
+func TestLongestPrefix(t *testing.T) {
+	text := rapid.StringOfN(rapid.RuneFrom([]rune("ab")), 1, 12, -1)
+	rapid.Check(t, func(t *rapid.T) {
+		texts := rapid.SliceOfNDistinct(text, rapid.SampledFrom([]int{1, 30}).Draw(t, "least"), 40, rapid.ID).Draw(t, "prefixes")
+		var p prefixes
+		for _, one := range texts {
+			p.add(one, nil)
+		}
+		p.nest()
+		value := text.Draw(t, "value")
+		var want []string
+		for _, one := range texts {
+			if strings.HasPrefix(value, one) {
+				want = append(want, one)
+			}
+		}
+		slices.SortFunc(want, func(a, b string) int { return len(b) - len(a) })
+		if p.longest(value) != p.search(value) {
+			t.Fatalf("by length %d, by order %d", p.longest(value), p.search(value))
+		}
+		var got []string
+		for at := p.longest(value); at >= 0; at = p.list[at].in {
+			got = append(got, p.list[at].text)
+		}
+		if !slices.Equal(got, want) {
+			t.Fatalf("got %q, want %q", got, want)
+		}
+	})
+}
