@@ -14,41 +14,21 @@
 // pending, and each of these steps happens under the key's lock, so that no decision sees a hit
 // twice or not at all.
 //
-// The pieces, in the order in which a hit meets them: evaluation.go (find the rules and keys),
-// limiter.go and several.go (decide by one rule and by several), request.go (all modes), counter.go
-// (one key's counts; table.go has the map of them, keytext.go the text of keys), live.go (where
-// counters live, and what happens when there is no room), flush.go and report.go (pending to
-// report), receive.go (answers and alarms), welcome.go (the time, and the number of shards),
-// eviction.go (idle counters leave), run.go (the goroutines around it). Everything but run.go,
-// acquire.go and wait.go is a function of the time it is given.
+// The way of a request: match.go finds the rules, apply.go what they make of the caller, decide.go
+// and limiter.go decide by counters, answer.go writes the Decision. Beneath are internal/counter
+// (the counts of one key, and the decision by them) and internal/reporter (reports, answers, alarms,
+// leases). Everything but run.go, acquire.go and wait.go is a function of the time it is given.
 //
-// What others have admitted unheard is forecast once a key is near its limit (forecast.go, and
-// internal/forecast, which also estimates which denials were false). Others decide when a key is
-// reported: rounds.go near its limit, quiet.go far from it. degradation.go has what is decided by
-// while nobody answers.
-//
-// Token and leaky buckets have a level beside their counts (level.go), and callers who would rather
-// wait for their turn than be denied (reserve.go, wait.go, line.go).
-//
-// A hit's true cost can be settled afterwards: receipt.go (what was charged), settle.go (the true
-// cost), internal/settlement (until the store has it), refund.go (what was given back).
-//
-// What a rule says beyond its limit are its clauses: clauses.go (what they make of it), apply.go
-// (what they make of a request), elastic.go (whether there is room elsewhere), view.go and peek.go
-// (to decide without charging, and to charge without deciding), explain.go (why).
-//
-// Under strict enforcement a limiter spends *permits* instead, which the store has granted:
-// internal/permit (what a key has), strict.go (what a check does with it), lease.go and grants.go
-// (how permits are asked for, and come), internal/fleetclock (until when they last), acquire.go
-// (how callers wait for them).
-//
-// Rules may change at any time: limits.go (what a decision goes by), ruleset.go (a set, ready to
-// decide by), reload.go (how one takes the place of another), retired.go (what becomes of limiters
-// whose rules have gone). inline.go has the limits that requests bring along. Whatever the rules
-// say, single keys may be kept out for a time: blocks.go.
-//
-// Others can follow what happens: stats.go (counters), ondenied.go (each denial), trace.go (the way
-// of a report).
+//   - options.go, check.go, new.go, run.go: a Checker, and the goroutines around it
+//   - request.go, do.go: all modes; peek.go decides without charging, explain.go says why,
+//     inline.go has the limits that requests bring along
+//   - limits.go, clauses.go, ruleset.go: rules, compiled; reload.go puts a set in force, retired.go
+//     keeps the limiters of rules that are gone; blocks.go keeps single keys out, elastic.go looks
+//     for room elsewhere
+//   - reserve.go, line.go, turns.go, wait.go: callers that wait for their turn; acquire.go: for
+//     permits
+//   - receipt.go, settle.go: costs that are known afterwards
+//   - stats.go, trace.go: what others can follow
 package check
 
 import (

@@ -5,21 +5,21 @@ import "github.com/offpath-io/offpath/pkg/window"
 // Take is the common check, of a hit of cost 1: one hit off the allowance that limits of this stamp
 // have left behind, without the lock. left is how many more may pass, until when the allowance or
 // the block ends.
-func (c *Counter) Take(stamp uint64, now int64) (v verdict, left, until int64) {
-	until = c.Until.Load()
+func (counter *Counter) Take(stamp uint64, now int64) (v verdict, left, until int64) {
+	until = counter.Until.Load()
 	if now >= until {
 		return unknown, 0, 0
 	}
-	beyond := int64(c.Beyond.Load() &^ Raised) // before the swap, which waits for nothing then
+	beyond := int64(counter.Beyond.Load() &^ Raised) // before the swap, which waits for nothing then
 	for {
-		word := c.Allowance.Load()
+		word := counter.Allowance.Load()
 		if word&LeftMask == 0 || word&StampMask != stamp {
 			if word == Blocked|stamp {
 				return Denied, 0, until
 			}
 			return unknown, 0, 0
 		}
-		if c.Allowance.CompareAndSwap(word, word+oneAllowed) {
+		if counter.Allowance.CompareAndSwap(word, word+oneAllowed) {
 			if word&Blocked != 0 {
 				return Refused, 0, until
 			}

@@ -60,31 +60,31 @@ func (g *Group) blankCell() *Counter {
 }
 
 // ofStrict returns the memory of a strict limiter's counter.
-func (c *Counter) ofStrict() *strictCounter { return (*strictCounter)(unsafe.Pointer(c)) } // see blankCell
+func (counter *Counter) ofStrict() *strictCounter { return (*strictCounter)(unsafe.Pointer(counter)) } // see blankCell
 
 // Permits returns the counter's permits; nil if its limiter is not strict.
-func (c *Counter) Permits() *permit.Account {
-	if c.Group.Strict == nil {
+func (counter *Counter) Permits() *permit.Account {
+	if counter.Group.Strict == nil {
 		return nil
 	}
-	return &c.ofStrict().permits
+	return &counter.ofStrict().permits
 }
 
 // setKey gives a new counter its key's text, which it keeps if it is long.
-func (c *Counter) setKey(key string) {
-	c.length, c.long = uint16(len(key)), nil
-	if copy(c.short[:], key) < len(key) {
-		c.long = unsafe.StringData(key)
+func (counter *Counter) setKey(key string) {
+	counter.length, counter.long = uint16(len(key)), nil
+	if copy(counter.short[:], key) < len(key) {
+		counter.long = unsafe.StringData(key)
 	}
 }
 
 // Key returns the key's text. It lies inside the counter if it is short, so that finding a counter
 // and comparing its key is one access to memory.
-func (c *Counter) Key() string {
-	if c.long != nil {
-		return unsafe.String(c.long, c.length)
+func (counter *Counter) Key() string {
+	if counter.long != nil {
+		return unsafe.String(counter.long, counter.length)
 	}
-	return unsafe.String(&c.short[0], c.length)
+	return unsafe.String(&counter.short[0], counter.length)
 }
 
 // counts returns the totals per bucket, newest first, and then how much of each is pending.
@@ -214,16 +214,16 @@ func tick(now int64) uint32 { return uint32(now >> tickBits) }
 func ticks(d time.Duration) uint32 { return uint32(int64(d) >> tickBits) }
 
 // Touch notes that the key is in use.
-func (c *Counter) Touch(now int64) {
-	if t := tick(now); c.active.Load() != t {
-		c.active.Store(t)
+func (counter *Counter) Touch(now int64) {
+	if t := tick(now); counter.active.Load() != t {
+		counter.active.Store(t)
 	}
 }
 
 // silent returns for how many ticks the key has not been in use.
-func (c *Counter) silent(now int64) uint32 {
+func (counter *Counter) silent(now int64) uint32 {
 	// A difference that is negative, because clocks were read in another order, counts as none.
-	if d := tick(now) - c.active.Load(); d < 1<<31 {
+	if d := tick(now) - counter.active.Load(); d < 1<<31 {
 		return d
 	}
 	return 0
@@ -251,9 +251,9 @@ func (c Locked) endDeferral() {
 type Locked struct{ *Counter }
 
 // Lock takes the counter's lock.
-func (c *Counter) Lock() Locked {
-	c.mu.Lock()
-	return Locked{c}
+func (counter *Counter) Lock() Locked {
+	counter.mu.Lock()
+	return Locked{counter}
 }
 
 // Unlock gives the lock back. The Locked must not be used any more.

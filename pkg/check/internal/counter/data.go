@@ -1,3 +1,22 @@
+// Package counter holds what a checker knows of each key, and decides by it.
+//
+// A [Counter] has the hits of one key under one rule: per time bucket a total, and the part of it
+// that is pending, which is in no report yet. A [Group] is all counters of one rule, and a [Host]
+// all groups of one checker, with the [Table] that holds the counters. What few keys need is beside
+// the counts, and nil for the others: a level (token and leaky buckets), a forecast (keys near their
+// limit), refunds (settlements), permits (strict enforcement).
+//
+// A check goes through three steps. [Counter.Take] takes a hit off the *allowance* that an earlier
+// check has left, without a lock; most checks end there. Otherwise [Counter.Lock] gives a [Locked]
+// counter, and a [Hit] decides with it: Consider finds out whether the hit may pass, then Charge or
+// Deny changes the counts, and leaves the next allowance.
+//
+// The package reporter moves hits on. [Locked.Room] and all that needs the lock is a method of
+// Locked; [Counter.Flush], [Counter.ObserveAnswer] and [Group.ObserveAlarm] take the lock
+// themselves. A counter is *current* after [Locked.CatchUp]: its allowance is withdrawn, and its
+// newest bucket is that of now. [Host.Evict] removes counters that are of no use any more.
+//
+// Nothing here does I/O. Every method is a function of the time that it is given.
 package counter
 
 import (
@@ -112,7 +131,7 @@ type ReportState struct {
 	InFlight       int64
 }
 
-// A counter is what this checker knows of one key under one rule.
+// A Counter is what this checker knows of one key under one rule.
 //
 // Per bucket it has two numbers: the *total*, which is base + in flight + pending, and the part of
 // it that is *pending*. That is enough, because a checker has one report in flight per shard: when

@@ -157,7 +157,7 @@ func (counter *Counter) AwaitRefunds() {
 	}
 }
 
-// correct lets a settlement change the hits of a bucket, and returns whether others should hear of
+// Settle lets a settlement change the hits of a bucket, and returns whether others should hear of
 // it soon. A counter that reports its hits is told the new totals by an answer.
 func (counter *Counter) Settle(bucket, hits, fleet int64) (soon bool) {
 	c := counter.Lock()

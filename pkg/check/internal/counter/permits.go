@@ -62,16 +62,16 @@ func (c Locked) refusePermits(now, at, cost int64) time.Duration {
 }
 
 // retryPermits is how long until a permit can be there. The lock is not needed.
-func (c *Counter) retryPermits(p *permit.Account, now int64) time.Duration {
-	return max(time.Duration(p.FreeAt()-now), c.Group.Host.soon())
+func (counter *Counter) retryPermits(p *permit.Account, now int64) time.Duration {
+	return max(time.Duration(p.FreeAt()-now), counter.Group.Host.soon())
 }
 
 // DenyUnlocked notes a denial by a block, without the lock, and returns how long until a permit can
 // be there.
-func (c *Counter) DenyUnlocked(now int64) time.Duration {
-	p := c.Permits()
+func (counter *Counter) DenyUnlocked(now int64) time.Duration {
+	p := counter.Permits()
 	p.RefusedUnlocked()
-	return c.retryPermits(p, now)
+	return counter.retryPermits(p, now)
 }
 
 // Ask lets the counter be in one of the next requests.

@@ -1,3 +1,14 @@
+// Package reporter carries hits from a checker's counters to the aggregators, and the fleet's totals
+// back, off the critical path of requests.
+//
+// A [Reporter] collects the counters that have pending hits, and sends one report per shard, with
+// one report in flight: [Reporter.Step] does what is due, [Reporter.Receive] takes in messages. An
+// unanswered report is sent again, unchanged; after 20 hours it is given up. Lease requests for
+// permits, and grants, travel beside reports. Hellos and welcomes tell the time, the number of
+// shards and of checkers. How often keys are reported depends on how near they are to their limits
+// (rounds.go).
+//
+// One lock guards all of a Reporter. No check takes it.
 package reporter
 
 import (
