@@ -6,9 +6,6 @@ import (
 
 	"github.com/offpath-io/offpath/pkg/check/internal/counter"
 	"github.com/offpath-io/offpath/pkg/check/internal/forecast"
-	"github.com/offpath-io/offpath/pkg/events"
-	"github.com/offpath-io/offpath/pkg/rules"
-	"github.com/offpath-io/offpath/pkg/window"
 )
 
 // Forecasts in a checker: which messages they learn from, and what they let checks do without the
@@ -191,43 +188,6 @@ func TestShareIsLearntFromReports(t *testing.T) {
 	}
 	passes(l, now+5*ms, 500)
 	wantDemand(t, l, now+6*ms, 1500./6, 2500./6) // about four times as many as here
-}
-
-// TestForecastsHearWhatLeaves: a forecast that saw no room finds some when hits have left at once.
-func TestForecastsHearWhatLeaves(t *testing.T) {
-	logged, fixed := rule("log", 1000, time.Second, 10), rule("fixed", 1000, time.Second, 1)
-	logged.Algorithm, logged.Window.Kind = rules.SlidingLog, window.Log
-	fixed.Algorithm, fixed.Window.Fixed = rules.FixedWindow, true
-	c := newChecker(t, Options{}, logged, fixed, rule("sliding", 1000, time.Second, 1))
-	fleet := forecast.Fleet{Checkers: 2, FastInterval: 4 * ms}
-	for _, test := range []struct {
-		rule       string
-		oldest, by int64 // buckets ago, and new buckets
-		leaves     bool
-	}{
-		{"log", 10, 1, true},
-		{"log", 9, 1, false},
-		{"log", 9, 2, true},
-		{"fixed", 0, 1, true},
-		{"sliding", 1, 1, false},
-	} {
-		l := limiter(t, c, test.rule)
-		cell := counter.New(&l.group, "k", noon)
-		cell.SetForecast(&counter.Forecast{Key: *forecast.New(noon, fleet, 0), InFlight: make([]int64, l.group.Live)})
-		cell.Totals()[test.oldest] = 400
-		cell.Forecast().Look(noon, forecast.Window{Limit: 1000}, fleet)
-		cell.ForeseeLeaving(test.by)
-		hits, _ := cell.Forecast().Ease()
-		expect(t, (hits > 0) == test.leaves, "%+v, of 400 hits: %d hits at ease", test, hits)
-	}
-}
-
-// TestTimesSaturate: no number of checkers in a message makes many hits few.
-func TestTimesSaturate(t *testing.T) {
-	for _, factor := range []int64{1, 8, 1<<32 - 1} {
-		got := counter.Times([]int64{1, events.MaxCount}, factor)
-		expect(t, got[0] == factor && got[1] > events.MaxCount/2, "times %d: %d", factor, got)
-	}
 }
 
 // TestForecastsOutliveWrongTimes: a message of a clock far ahead does not make all later ones old.

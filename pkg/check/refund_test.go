@@ -2,7 +2,6 @@ package check
 
 import (
 	"fmt"
-	"slices"
 	"testing"
 	"time"
 
@@ -10,43 +9,6 @@ import (
 	"github.com/offpath-io/offpath/pkg/events"
 	"github.com/offpath-io/offpath/pkg/rules"
 )
-
-// TestRefundsStayWithTheirBuckets in a counter, which counts 30, 20 and 10 hits, of which 3, 2 and
-// 11 are refunded.
-func TestRefundsStayWithTheirBuckets(t *testing.T) {
-	merge := func(c counter.Locked, news bool, age []int64, value ...uint64) {
-		expect(t, (counter.Totals{Newest: c.Newest, Age: age, Value: value}).MergeRefunds(c) == news,
-			"%v of %v: want news: %v", value, age, news)
-	}
-	for why, step := range map[string]struct {
-		do   func(c counter.Locked)
-		want []int64
-	}{
-		"never below 0":        {func(counter.Locked) {}, []int64{27, 18, 0}},
-		"a bucket later":       {func(c counter.Locked) { c.Rotate(noon + 30*second) }, []int64{0, 27, 18}},
-		"long after":           {func(c counter.Locked) { c.Rotate(noon + 3600*second) }, []int64{0, 0, 0}},
-		"a clock that is back": {func(c counter.Locked) { c.PullBack(1) }, []int64{45, 0, 0}},
-		"a store without data": {func(c counter.Locked) { c.ForgetBase() }, []int64{0, 0, 0}},
-		"an older message":     {func(c counter.Locked) { merge(c, false, []int64{0, 1, 7}, 2, 2, 9) }, []int64{27, 18, 0}},
-		"a newer one":          {func(c counter.Locked) { merge(c, true, []int64{0, 1}, 2, 5) }, []int64{27, 15, 0}},
-	} {
-		_, l := checkerAndLimiter(t, Options{}, rule("r", 100, time.Minute, 2))
-		c, learnt := counter.New(&l.group, "k", noon), counter.New(&l.group, "k", noon)
-		copy(c.Totals(), []int64{30, 20, 10})
-		c.MayRefund()
-		copy(c.More.Refunded, []int64{3, 2, 11})
-		learnt.Learn(c) // from the idle cache
-		for _, c := range []counter.Locked{c, learnt} {
-			step.do(c)
-			terms, at := l.group.Limits.Load(), l.group.Shape.End(c.Newest-1) // when the bucket begins
-			n, freed := c.Count(terms, at), c.Freed(terms, at)
-			if net := c.Net(); !slices.Equal(net, step.want) || n != l.group.Shape.Count(step.want, at) ||
-				freed != float64(step.want[2])/float64(l.group.Shape.BucketSize()) {
-				t.Errorf("%s: %v, counts %v, %v leave per ns; want %v", why, net, n, freed, step.want)
-			}
-		}
-	}
-}
 
 // TestRefundsFreeCallers: a caller who is kept out passes as soon as this checker hears of a
 // refund, in whatever order.

@@ -30,11 +30,11 @@ func New(g *Group, key string, now int64) Locked {
 	}
 	c.setKey(key)
 	if n := 2 * g.Live; n > len(c.inline) {
-		c.More = &more{counts: make([]int64, n)}
+		c.more = &more{counts: make([]int64, n)}
 	}
 	if g.Shape.Drains() { // its counts are too many to be inline
 		none := window.Level{Bucket: c.Newest - int64(g.Live)}
-		c.More.drained = &levelState{level: none, own: none}
+		c.more.drained = &levelState{level: none, own: none}
 	}
 	return c
 }
@@ -89,8 +89,8 @@ func (counter *Counter) Key() string {
 
 // counts returns the totals per bucket, newest first, and then how much of each is pending.
 func (c Locked) counts() []int64 {
-	if c.More != nil && c.More.counts != nil {
-		return c.More.counts
+	if c.more != nil && c.more.counts != nil {
+		return c.more.counts
 	}
 	return c.inline[:2*c.Group.Live]
 }
@@ -133,60 +133,60 @@ func anyNonZero(counts []int64) bool {
 
 // Forecast returns the counter's forecast, nil if it has none.
 func (c Locked) Forecast() *Forecast {
-	if c.More == nil {
+	if c.more == nil {
 		return nil
 	}
-	return c.More.ahead
+	return c.more.ahead
 }
 
-// SetForecast gives the counter a forecast, or takes it away.
-func (c Locked) SetForecast(a *Forecast) {
+// setForecast gives the counter a forecast, or takes it away.
+func (c Locked) setForecast(a *Forecast) {
 	switch {
-	case c.More != nil:
-		c.More.ahead = a
+	case c.more != nil:
+		c.more.ahead = a
 	case a != nil:
-		c.More = &more{ahead: a}
+		c.more = &more{ahead: a}
 	}
 }
 
 // levelState returns what the counter has for its level, nil if it has none.
 func (c Locked) levelState() *levelState {
-	if c.More == nil {
+	if c.more == nil {
 		return nil
 	}
-	return c.More.drained
+	return c.more.drained
 }
 
-// Net returns what counts of each bucket, newest first: the totals less what was given back. It is
+// net returns what counts of each bucket, newest first: the totals less what was given back. It is
 // good until the counter changes, and only to be read.
-func (c Locked) Net() []int64 {
-	if c.More == nil || c.More.Refunded == nil {
+func (c Locked) net() []int64 {
+	if c.more == nil || c.more.refunded == nil {
 		return c.Totals()
 	}
-	net := c.More.net[:0]
+	net := c.more.net[:0]
 	for i, n := range c.Totals() {
-		net = append(net, max(n-c.More.Refunded[i], 0))
+		net = append(net, max(n-c.more.refunded[i], 0))
 	}
 	return net
 }
 
 // refunded returns what was given back per bucket; nil if that is nothing.
 func (c Locked) refunded() []int64 {
-	if c.More == nil {
+	if c.more == nil {
 		return nil
 	}
-	return c.More.Refunded
+	return c.more.refunded
 }
 
-// MayRefund gives the counter room for refunds.
-func (c Locked) MayRefund() {
-	if c.More == nil {
-		c.More = &more{}
+// mayRefund gives the counter room for refunds.
+func (c Locked) mayRefund() {
+	if c.more == nil {
+		c.more = &more{}
 	}
-	if c.More.Refunded == nil {
+	if c.more.refunded == nil {
 		live := c.Group.Live
 		both := make([]int64, 2*live)
-		c.More.Refunded, c.More.net = both[:live:live], both[live:]
+		c.more.refunded, c.more.net = both[:live:live], both[live:]
 	}
 }
 

@@ -64,25 +64,25 @@ func (c Locked) record(taken int64) {
 // be read at. A counter is *current* then.
 func (c Locked) CatchUp(now int64) int64 {
 	c.Withdraw(now)
-	return c.Rotate(now)
+	return c.rotate(now)
 }
 
-// Rotate makes newest the bucket of now, and returns the time that the counter's buckets are to be
+// rotate makes newest the bucket of now, and returns the time that the counter's buckets are to be
 // read at. That is now, or, if another goroutine has read the clock a moment later, in the next
 // bucket, the beginning of that. Pending hits that leave every window become late. The allowance is
 // withdrawn.
-func (c Locked) Rotate(now int64) int64 {
+func (c Locked) rotate(now int64) int64 {
 	shape := c.Group.Shape
 	by := shape.Bucket(now) - c.Newest
 	switch {
 	case by < -1: // somebody had the time from before the clock was corrected
-		c.PullBack(-by)
+		c.pullBack(-by)
 		return now
 	case by <= 0:
 		return max(now, shape.End(c.Newest-1))
 	}
 	c.advance(by)
-	c.ForeseeLeaving(by)
+	c.foreseeLeaving(by)
 	totals, pending := c.Totals(), c.Pending()
 	keep := max(int64(len(totals))-by, 0)
 	var late int64
@@ -95,7 +95,7 @@ func (c Locked) Rotate(now int64) int64 {
 	shift(totals, keep)
 	shift(pending, keep)
 	if c.Forecast() != nil {
-		shift(c.Forecast().InFlight, keep)
+		shift(c.Forecast().inFlight, keep)
 	}
 	if r := c.refunded(); r != nil {
 		shift(r, keep)
@@ -106,13 +106,13 @@ func (c Locked) Rotate(now int64) int64 {
 	return now
 }
 
-// PullBack makes newest an earlier bucket, which takes the hits of those after it. The allowance is
+// pullBack makes newest an earlier bucket, which takes the hits of those after it. The allowance is
 // withdrawn.
-func (c Locked) PullBack(by int64) {
+func (c Locked) pullBack(by int64) {
 	c.Newest -= by
 	all := [...][]int64{c.Totals(), c.Pending(), c.refunded(), nil}
 	if a := c.Forecast(); a != nil {
-		all[3] = a.InFlight
+		all[3] = a.inFlight
 	}
 	for _, counts := range all {
 		later := counts[:min(by, int64(len(counts)))]
@@ -144,7 +144,7 @@ func shift(counts []int64, keep int64) {
 // Room settles and rotates, and returns how many hits still fit under these limits.
 func (c Locked) Room(t *Limits, now int64) (room, at int64) {
 	c.Withdraw(now) // CatchUp, without another call on the way of every check that takes the lock
-	at = c.Rotate(now)
+	at = c.rotate(now)
 	if p := c.Permits(); p != nil {
 		return c.permitted(p, at), at
 	}

@@ -164,7 +164,7 @@ type Counter struct {
 	State      uint8         // see the state constants
 	Stripe     uint8         // which dirty stack and counters it uses; never changes
 	overflow   bool          // the store has no room for the key, and nobody but this checker counts its hits
-	More       *more         // nil for most
+	more       *more         // nil for most
 	inline     [4]int64
 }
 
@@ -246,7 +246,7 @@ type more struct {
 	counts []int64   // totals, newest first, then pending, where inline is too short
 	ahead  *Forecast // of a key near its limit
 	// What was given back per bucket, newest first, and memory for net; nil for most.
-	Refunded, net []int64
+	refunded, net []int64
 	asks          bool // for refunds, with the next report
 
 	drained *levelState // of a key that has a level

@@ -46,7 +46,7 @@ func (h *Host) evictForecasts(fleet int64) {
 			c.ageForecast(fleet)
 		default:
 			c.roomBehindBlock(fleet) // which puts down what the forecast is to know
-			c.SetForecast(nil)
+			c.setForecast(nil)
 		}
 		c.Unlock()
 	}
@@ -134,7 +134,7 @@ func (h *Host) consider(counter *Counter, fleet int64, crowded bool) {
 		return
 	}
 	if c.silent(fleet) >= ticks(firstLook) {
-		c.SetForecast(nil) // it takes more memory than the counter; a key that comes again gets another
+		c.setForecast(nil) // it takes more memory than the counter; a key that comes again gets another
 	}
 	c.State |= ageing
 	later := c.laterLook(fleet)
@@ -170,7 +170,7 @@ func (c Locked) laterLook(fleet int64) int {
 		if d.level.Parts > 0 {
 			last = max(last, c.Newest-int64(len(totals))+1)
 		}
-		if reset := c.Group.Limits.Load().Drain.Reset(d.level, c.Net(), fleet); reset > 0 {
+		if reset := c.Group.Limits.Load().Drain.Reset(d.level, c.net(), fleet); reset > 0 {
 			last = max(last, shape.Bucket(fleet+int64(reset)))
 		}
 	}

@@ -10,7 +10,7 @@ import (
 type Forecast struct {
 	forecast.Key
 	Part      float64 // of the hits that may pass, as of the last look
-	InFlight  []int64 // hits per bucket, as the counter's pending
+	inFlight  []int64 // hits per bucket, as the counter's pending
 	DeniedOwn int64   // own hits denied, in no report yet
 	AnyDenied bool    // by anybody, as far as is known
 	ageing    bool    // waiting in the queue of forecasts that may leave

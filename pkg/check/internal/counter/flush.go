@@ -34,7 +34,7 @@ func (counter *Counter) Flush(s sink, fleet int64, mayWait, older bool) {
 			s.AddHits(c.Newest-int64(i), n)
 			pending[i] = 0
 			if c.Forecast() != nil {
-				c.Forecast().InFlight[i] = n
+				c.Forecast().inFlight[i] = n
 			}
 		}
 	}
@@ -83,7 +83,7 @@ func (counter *Counter) Land(fleet int64) {
 func (c Locked) landLocked(fleet int64) {
 	c.State &^= InFlight
 	if c.Forecast() != nil {
-		clear(c.Forecast().InFlight)
+		clear(c.Forecast().inFlight)
 	}
 	if !c.Is(queued) {
 		c.age(fleet)

@@ -56,9 +56,9 @@ func (c Locked) ensureForecast(t *Limits, at, room int64) *Forecast {
 		// Checkers' phases are spread by a hash, keys' need not be.
 		phase := float64(h.Config.Epoch*0x9e3779b97f4a7c15>>11) / (1 << 53)
 		c.endDeferral()
-		c.SetForecast(&Forecast{
+		c.setForecast(&Forecast{
 			Key: *forecast.New(at, h.ForecastFleet(), phase), Part: 1,
-			InFlight: make([]int64, c.Group.Live),
+			inFlight: make([]int64, c.Group.Live),
 		})
 	}
 	return c.Forecast()
@@ -70,14 +70,14 @@ func (c Locked) Window(t *Limits, at int64) forecast.Window {
 	limit := float64(t.Capacity)
 	w := forecast.Window{
 		Limit: limit, Pace: float64(t.Limit) / float64(g.Shape.Length),
-		Free: limit - c.Count(t, at), Freed: c.Freed(t, at),
+		Free: limit - c.Count(t, at), Freed: c.freed(t, at),
 	}
 	if c.Forecast() != nil {
-		w.Unreported = g.Shape.Count(c.Forecast().InFlight, at)
+		w.Unreported = g.Shape.Count(c.Forecast().inFlight, at)
 	}
 	w.Unreported += g.Shape.Count(c.Pending(), at)
 	if g.Shape.Kind == window.Log {
-		w.Soon = forecast.LeavesSoon(g.Shape, c.Net())
+		w.Soon = forecast.LeavesSoon(g.Shape, c.net())
 	}
 	return w
 }
@@ -208,11 +208,11 @@ func (c Locked) within(now int64) int64 {
 	return now
 }
 
-// ForeseeLeaving tells the forecast which hits leave when so many new buckets come, which the
+// foreseeLeaving tells the forecast which hits leave when so many new buckets come, which the
 // counter has not taken in yet.
-func (c Locked) ForeseeLeaving(by int64) {
+func (c Locked) foreseeLeaving(by int64) {
 	if a, shape := c.Forecast(), c.Group.Shape; a != nil && forecast.LeavesAtOnce(shape) {
-		a.Rotate(shape, c.Newest, by, c.Net())
+		a.Rotate(shape, c.Newest, by, c.net())
 	}
 }
 

@@ -58,9 +58,9 @@ func (c Locked) remaining(t *Limits, at int64) int64 {
 	d := c.levelState()
 	switch {
 	case d == nil:
-		return c.Group.Shape.Remaining(c.Net(), t.Limit, at)
+		return c.Group.Shape.Remaining(c.net(), t.Limit, at)
 	case t.Drain.Shape.Kind == window.Token:
-		return c.drain(t).Remaining(d.level, c.Net(), at)
+		return c.drain(t).Remaining(d.level, c.net(), at)
 	case c.turn(t, at) > 0:
 		return 0
 	}
@@ -73,7 +73,7 @@ func (c Locked) turn(t *Limits, at int64) time.Duration {
 	d := c.levelState()
 	wait := time.Duration(d.turn - at)
 	if c.freshness(t) != LocalShare { // where turns are far enough apart for all
-		wait = max(wait, t.Drain.Turn(d.level, c.Net(), at))
+		wait = max(wait, t.Drain.Turn(d.level, c.net(), at))
 	}
 	return max(wait, 0)
 }
@@ -84,9 +84,9 @@ func (c Locked) retryIn(t *Limits, cost, at int64) (time.Duration, bool) {
 	d := c.levelState()
 	switch {
 	case d == nil:
-		return c.Group.Shape.RetryAfter(c.Net(), t.Limit, cost, at)
+		return c.Group.Shape.RetryAfter(c.net(), t.Limit, cost, at)
 	case t.Drain.Shape.Kind == window.Token:
-		return c.drain(t).RetryAfter(d.level, c.Net(), cost, at)
+		return c.drain(t).RetryAfter(d.level, c.net(), cost, at)
 	}
 	return c.turn(t, at), cost <= t.Capacity
 }
@@ -94,14 +94,14 @@ func (c Locked) retryIn(t *Limits, cost, at int64) (time.Duration, bool) {
 // Count is how much is in use by what is known. The counter is current.
 func (c Locked) Count(t *Limits, at int64) float64 {
 	if d := c.levelState(); d != nil {
-		return c.drain(t).Count(d.level, c.Net(), at)
+		return c.drain(t).Count(d.level, c.net(), at)
 	}
-	return c.Group.Shape.Count(c.Net(), at)
+	return c.Group.Shape.Count(c.net(), at)
 }
 
-// Freed is how many hits leave per ns at present. The counter is current.
-func (c Locked) Freed(t *Limits, at int64) float64 {
-	shape, totals := c.Group.Shape, c.Net()
+// freed is how many hits leave per ns at present. The counter is current.
+func (c Locked) freed(t *Limits, at int64) float64 {
+	shape, totals := c.Group.Shape, c.net()
 	switch d := c.levelState(); {
 	case d != nil && c.drain(t).Level(d.level, totals, at) == 0:
 	case d != nil:
@@ -128,11 +128,11 @@ func (c Locked) ownCount(t *Limits, checkers, at int64) float64 {
 	if d == nil {
 		return c.Group.Shape.Count(c.ownHits(), at)
 	}
-	return t.Drain.Count(d.own, Times(c.ownHits(), checkers), at) / float64(checkers)
+	return t.Drain.Count(d.own, times(c.ownHits(), checkers), at) / float64(checkers)
 }
 
-// Times multiplies counts, up to what can be counted.
-func Times(counts []int64, factor int64) []int64 {
+// times multiplies counts, up to what can be counted.
+func times(counts []int64, factor int64) []int64 {
 	scaled := make([]int64, len(counts))
 	for i, n := range counts {
 		scaled[i] = min(n, window.MaxCount/factor) * factor
@@ -191,13 +191,13 @@ func (c Locked) advance(by int64) {
 	if d == nil {
 		return
 	}
-	g, totals := c.Group, c.Net()
+	g, totals := c.Group, c.net()
 	t, to := g.Limits.Load(), c.Newest+by-int64(len(totals))
 	drain := t.Drain
 	c.advanceLevel(t, to)
 	d.dates.Advance(drain, c.Newest, by, g.Live)
 	if c.overflow || g.Host.Freshness() >= LocalShare {
-		d.own = drain.Settle(d.own, Times(c.ownHits(), g.others()), c.Newest, to)
+		d.own = drain.Settle(d.own, times(c.ownHits(), g.others()), c.Newest, to)
 	} else {
 		d.own = window.Level{Bucket: to}
 	}
@@ -205,7 +205,7 @@ func (c Locked) advance(by int64) {
 
 // advanceLevel brings the level forward to the end of a bucket.
 func (c Locked) advanceLevel(t *Limits, bucket int64) {
-	d, totals := c.levelState(), c.Net()
+	d, totals := c.levelState(), c.net()
 	late := d.level
 	late.Parts += d.slack
 	d.level = c.drain(t).Settle(d.level, totals, c.Newest, bucket)
@@ -220,7 +220,7 @@ func (c Locked) bringTurnForward(t *Limits, at int64) {
 	if d == nil || c.freshness(t) == LocalShare { // where turns are farther apart than that
 		return
 	}
-	d.turn = min(d.turn, at+int64(t.Drain.Reset(d.level, c.Net(), at)))
+	d.turn = min(d.turn, at+int64(t.Drain.Reset(d.level, c.net(), at)))
 }
 
 // observeLevel takes in a settled level and the totals after it. The counter is current.
@@ -304,7 +304,7 @@ func (c Locked) mayQueue(t *Limits, at, cost int64, wait, most time.Duration) bo
 		return false
 	case t.Drain.Shape.Kind == window.Leaky:
 		own := (d.turn - at) / max(c.gap(t, 1), 1) // hits of the queue that are known to the nanosecond
-		return min(t.Drain.Remaining(d.level, c.Net(), at), t.Capacity-max(own, 0)) >= cost
+		return min(t.Drain.Remaining(d.level, c.net(), at), t.Capacity-max(own, 0)) >= cost
 	}
 	return c.Count(t, at)+float64(cost) <= 2*float64(t.Capacity)
 }
@@ -318,7 +318,7 @@ func (c Locked) shareIn(t *Limits, cost, at int64) (time.Duration, bool) {
 		return 0, true
 	}
 	n := g.others()
-	own := Times(c.ownHits(), n)
+	own := times(c.ownHits(), n)
 	if cost > t.Capacity/n || t.Drain.Count(d.own, own, at)+float64(cost*n) > 2*float64(t.Capacity) {
 		return 0, false
 	}

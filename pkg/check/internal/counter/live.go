@@ -54,8 +54,8 @@ func (c Locked) Learn(old Locked) {
 	c.Newest, c.generation, c.State, c.overflow = old.Newest, old.generation, c.State|old.State&Informed, old.overflow
 	copy(c.Totals(), old.Totals())
 	if r := old.refunded(); r != nil {
-		c.MayRefund()
-		copy(c.More.Refunded, r)
+		c.mayRefund()
+		copy(c.more.refunded, r)
 	}
 	if d := old.levelState(); d != nil {
 		c.levelState().copy(d)
@@ -66,7 +66,7 @@ func (c Locked) Learn(old Locked) {
 // Nothing of it is pending or in flight.
 func (g *Group) drop(c Locked) {
 	c.State |= Dead
-	c.SetForecast(nil)
+	c.setForecast(nil)
 	p := c.Permits()
 	if p != nil { // before another counter can be made for the key
 		g.Strict.leave(p)

@@ -18,9 +18,9 @@ func (c Locked) merge(bucket, total int64) (news int64) {
 	return news
 }
 
-// ForgetBase leaves only the pending hits: the store has lost data, and its new totals replace the
+// forgetBase leaves only the pending hits: the store has lost data, and its new totals replace the
 // old ones. The allowance is withdrawn.
-func (c Locked) ForgetBase() {
+func (c Locked) forgetBase() {
 	copy(c.Totals(), c.Pending())
 	clear(c.refunded())
 	if d := c.levelState(); d != nil {
@@ -43,7 +43,7 @@ func (c Locked) noteOverflow(made, fleet int64) {
 // just been answered in that generation.
 func (c Locked) enter(state uint8) {
 	if c.generation != state {
-		c.ForgetBase()
+		c.forgetBase()
 		c.generation = state
 	}
 }
@@ -134,7 +134,7 @@ func (g *Group) noteUnknown(key string, state uint8, w Update) *Counter {
 	if old := g.Recall(key); old.Counter != nil {
 		c.Learn(old)
 	}
-	c.Rotate(w.Fleet)
+	c.rotate(w.Fleet)
 	c.enter(state)
 	w.MergeInto(c)
 	c.observeRefunds(w)
@@ -192,7 +192,7 @@ func (counter *Counter) Rebucket(step, fleet int64) {
 		d.dates.Clear()
 	}
 	if ahead := c.Newest - c.Group.Shape.Bucket(fleet); ahead > 0 {
-		c.PullBack(ahead)
+		c.pullBack(ahead)
 	}
 }
 

@@ -7,17 +7,17 @@ package counter
 // A limiter asks for refunds along with its reports from the time on when it is known that there
 // may be some: a receipt of its hits has been made here, or a message says so.
 
-// MergeRefunds raises a counter's refunds to what a message says, and returns whether that was
+// mergeRefunds raises a counter's refunds to what a message says, and returns whether that was
 // news. The counter is current.
-func (t Totals) MergeRefunds(c Locked) (news bool) {
+func (t Totals) mergeRefunds(c Locked) (news bool) {
 	for i, age := range t.Age {
 		at, n := c.Newest-(t.Newest-age), int64(t.Value[i])
 		if at < 0 || at >= int64(c.Group.Live) || n == 0 {
 			continue
 		}
-		c.MayRefund()
-		if n > c.More.Refunded[at] {
-			c.More.Refunded[at] = n
+		c.mayRefund()
+		if n > c.more.refunded[at] {
+			c.more.refunded[at] = n
 			news = true
 		}
 	}
@@ -32,10 +32,10 @@ func (c Locked) observeRefunds(w Update) {
 	if len(w.Refunded.Age) > 0 && !g.Refunds.Load() { // also of buckets that the counter has let go
 		g.Refunds.Store(true)
 	}
-	if !w.Refunded.MergeRefunds(c) {
+	if !w.Refunded.mergeRefunds(c) {
 		return
 	}
-	c.bringTurnForward(g.Limits.Load(), c.Rotate(w.Fleet))
+	c.bringTurnForward(g.Limits.Load(), c.rotate(w.Fleet))
 	if p := c.Permits(); p != nil {
 		p.Hasten()
 		c.AskIfNeeded(p, w.Fleet)
@@ -44,10 +44,10 @@ func (c Locked) observeRefunds(w Update) {
 
 // askForRefunds lets the next report tell what was given back, if only by asking.
 func (c Locked) askForRefunds() {
-	if c.More == nil {
-		c.More = &more{}
+	if c.more == nil {
+		c.more = &more{}
 	}
-	c.More.asks = true
+	c.more.asks = true
 	c.endDeferral()
 	c.queue()
 }
@@ -55,9 +55,9 @@ func (c Locked) askForRefunds() {
 // asksForRefunds says whether the counter is to be told of refunds by the report in the making,
 // hits or not.
 func (c Locked) asksForRefunds() bool {
-	if c.More == nil || !c.More.asks {
+	if c.more == nil || !c.more.asks {
 		return false
 	}
-	c.More.asks = false
+	c.more.asks = false
 	return true
 }

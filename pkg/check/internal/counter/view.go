@@ -40,7 +40,7 @@ func (v *View) blank(g *Group, key string, bucket int64) {
 	v.State = Viewed | queued // it is in no queue, and gets into none
 	v.counts = append(v.counts[:0], make([]int64, 2*g.Live)...)
 	v.more = more{counts: v.counts}
-	v.Counter.More = &v.more
+	v.Counter.more = &v.more
 	if g.Shape.Drains() {
 		none := window.Level{Bucket: bucket - int64(g.Live)}
 		v.level.dates.Clear()
@@ -70,12 +70,12 @@ func (v *View) copy(c Locked, now int64) {
 	}
 	if r := c.refunded(); r != nil {
 		v.refunds = append(v.refunds[:0], r...)
-		v.more.Refunded, v.more.net = v.refunds, make([]int64, len(r))
+		v.more.refunded, v.more.net = v.refunds, make([]int64, len(r))
 	}
 	if a := c.Forecast(); a != nil {
 		v.ahead = *a
-		v.inFlight = append(v.inFlight[:0], a.InFlight...)
-		v.ahead.InFlight = v.inFlight
+		v.inFlight = append(v.inFlight[:0], a.inFlight...)
+		v.ahead.inFlight = v.inFlight
 		v.more.ahead = &v.ahead
 	}
 	if p := c.Permits(); p != nil {
@@ -108,7 +108,7 @@ func (v *View) settleCopy(word uint64, now, until int64) {
 // Used is how many hits lie in the window of a viewed counter, with those that others are expected
 // to have taken.
 func (c Locked) Used(t *Limits, now int64) float64 {
-	at := c.Rotate(now)
+	at := c.rotate(now)
 	if c.Forecast() == nil {
 		return c.Count(t, at)
 	}
