@@ -99,3 +99,16 @@ func TestTimesSaturate(t *testing.T) {
 		}
 	}
 }
+
+// TestStrictChecksReadTheClock: the last tick may be long ago, and permits would be spent after
+// their bucket.
+func TestStrictChecksReadTheClock(t *testing.T) {
+	now := noon
+	h := new(Host)
+	h.Init(Config{Now: func() time.Time { return time.Unix(0, now) }})
+	h.Clock.Tick(now)
+	now += 5 * ms
+	if loose, strict := h.Time(false), h.Time(true); loose != noon || strict != now {
+		t.Errorf("%d and, strict, %d ms after the tick, want 0 and 5", (loose-noon)/ms, (strict-noon)/ms)
+	}
+}
