@@ -45,8 +45,8 @@ type waiter struct {
 
 // waiterPlace is a waiter's place at one counter.
 type waiterPlace struct {
-	cell  *counter.Counter
-	place *permit.Place
+	counter *counter.Counter
+	place   *permit.Place
 }
 
 // acquire decides, and waits and decides again while only permits are lacking.
@@ -167,7 +167,7 @@ func (a *evaluation) join(w *waiter) {
 // leave takes a waiter out of all counters it waits at, which are locked.
 func (w *waiter) leave() {
 	for _, p := range w.places {
-		p.cell.Permits().Leave(p.place)
+		p.counter.Permits().Leave(p.place)
 	}
 	w.places = w.places[:0]
 	w.pending.Store(0)

@@ -139,9 +139,9 @@ func (c *Checker) SetBlocks(list []Block) {
 	c.swaps.tell()
 }
 
-// compile makes a ruleset of a set. old is the one in force, nil in the beginning; former finds
+// compile makes a ruleset of a set. old is the one in force, nil in the beginning; findRetired finds
 // limiters of earlier ones; it comes into force at a time of the fleet. Nothing is changed.
-func (c *Checker) compile(set *rules.Set, revision uint64, inForce int64, old *ruleset, former func(missing []counter.ID) []*Limiter) *ruleset {
+func (c *Checker) compile(set *rules.Set, revision uint64, inForce int64, old *ruleset, findRetired func(missing []counter.ID) []*Limiter) *ruleset {
 	list, overrides := countedRules(set)
 	p := &ruleset{set: set, revision: revision, entries: make([]entry, len(list)), byName: make(map[string]*Limiter, len(list))}
 	p.rules = len(list) - len(overrides)
@@ -156,7 +156,7 @@ func (c *Checker) compile(set *rules.Set, revision uint64, inForce int64, old *r
 		}
 		missing, at = append(missing, id), append(at, i)
 	}
-	for i, l := range former(missing) {
+	for i, l := range findRetired(missing) {
 		p.entries[at[i]].limiter = l
 	}
 	for i, r := range list {

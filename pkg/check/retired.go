@@ -9,7 +9,7 @@ import (
 
 // A limiter whose rule is no longer in force has *retired*: what it holds is still reported,
 // answered and given back. When nothing is left it is let *go*, and only a weak pointer to it is
-// kept: if somebody still holds it and uses it, it *strays* back among the retired, and if its rule
+// kept: if somebody still holds it and uses it, it is *revived*, and retired again; if its rule
 // comes back it is the rule's limiter again, since there must never be two of one id.
 
 // findRetired finds limiters of earlier rulesets by their ids; nil where there is none.

@@ -118,8 +118,8 @@ type tally struct {
 
 // aged is a counter that may leave, and when to look at it.
 type aged struct {
-	cell *Counter
-	Due  int64 // fleet time
+	counter *Counter
+	Due     int64 // fleet time
 }
 
 // ReportState is what behind keeps of a limiter, under its lock.

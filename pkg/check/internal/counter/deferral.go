@@ -34,7 +34,7 @@ func (h *Host) EndDeferrals(fleet int64, all bool, enqueue func(*Counter)) {
 	all = all || h.Crowded()
 	for due := h.deferrals.Due(); due != notDue && (all || due <= fleet); due = h.deferrals.Due() {
 		q := &h.deferrals.Peek().deferred
-		c := q.Pop().cell.Lock()
+		c := q.Pop().counter.Lock()
 		resumes := c.Is(deferred) // or else something has ended its deferral
 		if resumes {
 			c.State = c.State&^deferred | notDeferred

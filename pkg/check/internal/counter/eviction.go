@@ -38,7 +38,7 @@ func (h *Host) evictForecasts(fleet int64) {
 			return
 		}
 		f := q.Pop()
-		c := f.cell.Lock()
+		c := f.counter.Lock()
 		switch {
 		case c.Forecast() != f.ahead: // it has gone
 		case c.Is(queued|InFlight) || c.silent(fleet) < ticks(silentForecast):
@@ -66,14 +66,14 @@ func (h *Host) Evict(fleet int64) {
 		if q == nil {
 			break
 		}
-		h.consider(q.Pop().cell, fleet, crowded)
+		h.consider(q.Pop().counter, fleet, crowded)
 	}
 	for range min(h.Ageing.Fresh.Len(), looksAtOnce) {
 		crowded := h.Crowded()
 		if !crowded && fleet < h.Ageing.Fresh.Peek().Due {
 			return
 		}
-		h.consider(h.Ageing.Fresh.Pop().cell, fleet, crowded)
+		h.consider(h.Ageing.Fresh.Pop().counter, fleet, crowded)
 	}
 }
 
@@ -102,7 +102,7 @@ func (a *evictionQueues) next(fleet int64, crowded bool) (next *queue.FIFO[aged]
 func (h *Host) LookSoon(fleet int64) {
 	for i := range h.Ageing.Known[1:] {
 		for q := &h.Ageing.Known[1+i]; q.Len() > 0; {
-			h.Ageing.Known[0].Push(aged{q.Pop().cell, fleet + int64(laterLook)})
+			h.Ageing.Known[0].Push(aged{q.Pop().counter, fleet + int64(laterLook)})
 		}
 	}
 }

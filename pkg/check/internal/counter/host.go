@@ -76,7 +76,7 @@ func (h *Host) EachDirty(f func(*Counter)) {
 		}
 	}
 	h.deferrals.Each(func(g *Group) {
-		g.deferred.Each(func(a aged) { f(a.cell) })
+		g.deferred.Each(func(a aged) { f(a.counter) })
 	})
 }
 

@@ -42,8 +42,8 @@ type tablePart struct {
 
 // slot is one place in the table: empty while hash is 0, a tombstone if counter is nil then.
 type slot struct {
-	hash atomic.Uint64
-	cell atomic.Pointer[Counter]
+	hash    atomic.Uint64
+	counter atomic.Pointer[Counter]
 }
 
 func (m *Table) init() {
@@ -76,7 +76,7 @@ func find(table []slot, hash uint64, g *Group, key string) *Counter {
 		case 0:
 			return nil
 		case hash:
-			if c := s.cell.Load(); c != nil && c.Group == g && c.Key() == key {
+			if c := s.counter.Load(); c != nil && c.Group == g && c.Key() == key {
 				return c
 			}
 		}
@@ -115,7 +115,7 @@ func put(table []slot, hash uint64, c *Counter) {
 		i++
 	}
 	// In this order: whoever sees the hash must find the counter.
-	table[i&mask].cell.Store(c)
+	table[i&mask].counter.Store(c)
 	table[i&mask].hash.Store(hash)
 }
 
@@ -128,7 +128,7 @@ func (p *tablePart) rehash(old []slot) []slot {
 	}
 	table := make([]slot, size)
 	for i := range old {
-		if c := old[i].cell.Load(); c != nil {
+		if c := old[i].counter.Load(); c != nil {
 			put(table, old[i].hash.Load(), c)
 		}
 	}
@@ -146,8 +146,8 @@ func (m *Table) remove(c *Counter) {
 	table := *p.table.Load()
 	mask := uint64(len(table) - 1)
 	for i := hash >> 1; table[i&mask].hash.Load() != 0; i++ {
-		if s := &table[i&mask]; s.cell.Load() == c {
-			s.cell.Store(nil)
+		if s := &table[i&mask]; s.counter.Load() == c {
+			s.counter.Store(nil)
 			p.holds--
 			return
 		}
@@ -159,7 +159,7 @@ func (m *Table) Each(f func(*Counter)) {
 	for i := range m.parts {
 		table := *m.parts[i].table.Load()
 		for j := range table {
-			if c := table[j].cell.Load(); c != nil {
+			if c := table[j].counter.Load(); c != nil {
 				f(c)
 			}
 		}

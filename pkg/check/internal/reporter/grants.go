@@ -25,8 +25,8 @@ func (b *Reporter) granted(m *events.Grant, now int64) error {
 	if m.Error != "" {
 		return b.leaseRefused(x, m, now)
 	}
-	if len(m.Age) != len(f.cells) {
-		return fmt.Errorf("grant: permits of %d keys for %d", len(m.Age), len(f.cells))
+	if len(m.Age) != len(f.counters) {
+		return fmt.Errorf("grant: permits of %d keys for %d", len(m.Age), len(f.counters))
 	}
 	b.shards[m.Shard].aggregator = m.Aggregator
 	b.counts.LeasesAnswered++
@@ -34,7 +34,7 @@ func (b *Reporter) granted(m *events.Grant, now int64) error {
 	x.flight, x.wait = nil, 0
 	current := b.follow(&b.shards[m.Shard], m.Generation, f.generation)
 	fleet := b.host.Clock.Fleet(now)
-	for i, c := range f.cells {
+	for i, c := range f.counters {
 		if !current { // of a store that has lost its data since: only that it came counts
 			b.take(c, nil, fleet)
 			continue
@@ -89,10 +89,10 @@ func (b *Reporter) reshardLeases() {
 			b.enqueueAsk(x.queue.Pop())
 		}
 	}
-	for _, c := range b.leases.homeless {
+	for _, c := range b.leases.unsharded {
 		b.enqueueAsk(c)
 	}
-	b.leases.homeless = nil
+	b.leases.unsharded = nil
 	if len(old) > 0 {
 		b.giveBackAll()
 	}

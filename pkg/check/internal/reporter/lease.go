@@ -56,16 +56,16 @@ func (b *Reporter) request(number uint32, x *line, now int64) {
 		Epoch: b.o.Epoch, Shard: number, Shards: uint32(len(b.shards)),
 		Sequence: f.sequence, Keys: new(events.Table),
 	}
-	for buckets := 0; x.queue.Len() > 0 && len(f.cells) < min(b.o.Tuning.ReportKeys, events.MaxLeaseKeys) &&
+	for buckets := 0; x.queue.Len() > 0 && len(f.counters) < min(b.o.Tuning.ReportKeys, events.MaxLeaseKeys) &&
 		len(m.Keys.KeyText)+len(m.Keys.Rules)*(events.MaxRuleName+ruleText) < reportText; {
 		// A counter has leases of its live buckets at the most, and of the near future.
 		buckets += x.queue.Peek().Group.Live + 2
-		if buckets > events.MaxLeaseBuckets && len(f.cells) > 0 {
+		if buckets > events.MaxLeaseBuckets && len(f.counters) > 0 {
 			break
 		}
 		b.addAsk(m, f, x.queue.Pop(), fleet)
 	}
-	if len(f.cells) == 0 {
+	if len(f.counters) == 0 {
 		return
 	}
 	payload, err := events.Append(nil, m)
@@ -102,7 +102,7 @@ func (b *Reporter) addAsk(m *events.LeaseRequest, f *inFlightLease, asking *coun
 	p.SendReturns(func(bucket, returned int64) {
 		m.AddReturn(newest-bucket, events.Count(returned))
 	})
-	f.cells = append(f.cells, asking)
+	f.counters = append(f.counters, asking)
 	f.newest = append(f.newest, newest)
 }
 

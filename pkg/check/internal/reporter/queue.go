@@ -17,7 +17,7 @@ func (b *Reporter) enqueue(c *counter.Counter) {
 
 func (b *Reporter) enqueueAsk(c *counter.Counter) {
 	if len(b.leases.lines) == 0 {
-		b.leases.homeless = append(b.leases.homeless, c)
+		b.leases.unsharded = append(b.leases.unsharded, c)
 		return
 	}
 	i := events.Shard(c.Group.Name, c.Key(), uint32(len(b.leases.lines)))
@@ -41,7 +41,7 @@ func (b *Reporter) collectLate() {
 
 // again puts the counters of a request that has not been answered back into the queue.
 func (x *line) again() {
-	for _, c := range x.flight.cells {
+	for _, c := range x.flight.counters {
 		x.queue.Push(c)
 	}
 	x.flight = nil

@@ -170,7 +170,7 @@ func (b *Reporter) mergeRefresh(s *shard, f *inFlightReport, m *events.Refresh, 
 			others[r.kind] = news
 			continue
 		}
-		r.cell.ObserveAnswer(s.state, current, overflows, counter.Update{
+		r.counter.ObserveAnswer(s.state, current, overflows, counter.Update{
 			Fleet: fleet, Made: f.message.Made, Admitted: news,
 			Denied: others[counter.DeniedHits], Refunded: others[counter.RefundedHits],
 		})
@@ -240,7 +240,7 @@ func (b *Reporter) hint(f *inFlightReport, rules []uint32) {
 			continue
 		}
 		for _, r := range f.rows {
-			if c := r.cell; c.Group == l && r.kind == counter.AdmittedHits {
+			if c := r.counter; c.Group == l && r.kind == counter.AdmittedHits {
 				c.AwaitRefunds()
 			}
 		}

@@ -164,7 +164,7 @@ func (s *rowSink) AddHits(bucket, hits int64) {
 	s.message.Hits.AddCell(r.newest-bucket, events.Count(hits))
 	if r.kind == counter.AdmittedHits {
 		s.hits[r.rule].hits += hits
-		r.cell.Group.Owed.InFlight += hits
+		r.counter.Group.Owed.InFlight += hits
 	}
 }
 

@@ -136,10 +136,10 @@ type inFlightReport struct {
 // row is one key of a report. The denied and refunded hits of a counter are rows of their own,
 // before that of the admitted ones.
 type row struct {
-	cell   *counter.Counter
-	newest int64 // the bucket that ages count from
-	rule   int   // its index in the report
-	kind   int
+	counter *counter.Counter
+	newest  int64 // the bucket that ages count from
+	rule    int   // its index in the report
+	kind    int
 }
 
 // ownHits are the hits of one limiter in a report.
@@ -153,10 +153,10 @@ type ownHits struct {
 // what is the case by then; all its numbers are absolute, so it does no harm if the first one
 // arrives after all. the reporter's lock guards all but the atomic fields.
 type leases struct {
-	lines    []line                       // by shard
-	homeless []*counter.Counter           // counters that ask while the shards are not known
-	reviews  queue.Heap[*counter.Counter] // counters that hold permits, by when to review them
-	build    uint64                       // numbers the requests, to give rules their index
+	lines     []line                       // by shard
+	unsharded []*counter.Counter           // counters that ask while the shards are not known
+	reviews   queue.Heap[*counter.Counter] // counters that hold permits, by when to review them
+	build     uint64                       // numbers the requests, to give rules their index
 }
 
 // line is one shard's queue of counters that ask, and the request on its way.
@@ -170,7 +170,7 @@ type line struct {
 // inFlightLease is a request on its way.
 type inFlightLease struct {
 	sequence   uint64
-	cells      []*counter.Counter // in the order of the request's keys
+	counters   []*counter.Counter // in the order of the request's keys
 	newest     []int64            // per key, the bucket that ages count from
 	sent       int64              // own time
 	retryAt    int64

@@ -34,7 +34,7 @@ func (b *Reporter) giveUp(s *shard, f *inFlightReport, fleet int64) {
 	f.tell(GivenUp)
 	b.landSettlements(f, false, nil, fleet)
 	for _, r := range f.rows {
-		r.cell.Land(fleet)
+		r.counter.Land(fleet)
 	}
 	b.land(s, f, func(o *counter.ReportState, hits int64) { o.Lost += hits })
 }
