@@ -92,7 +92,7 @@ func (c *Checker) releaseRetired(fleet int64) {
 // leave marks a limiter as let go, if it holds nothing. the reporter's lock is held.
 func (l *Limiter) leave() bool {
 	holds := func() bool {
-		return l.group.Cells.Load() != 0 || l.group.Late.Load() != 0 || l.group.Owed.InFlight != 0 || l.group.Owed.QueuedLate
+		return l.group.Counters.Load() != 0 || l.group.Late.Load() != 0 || l.group.Owed.InFlight != 0 || l.group.Owed.QueuedLate
 	}
 	if holds() {
 		return false

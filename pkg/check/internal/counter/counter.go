@@ -34,7 +34,7 @@ func New(g *Group, key string, now int64) Locked {
 	}
 	if g.Shape.Drains() { // its counts are too many to be inline
 		none := window.Level{Bucket: c.Newest - int64(g.Live)}
-		c.more.drained = &levelState{level: none, own: none}
+		c.more.level = &levelState{level: none, own: none}
 	}
 	return c
 }
@@ -136,16 +136,16 @@ func (c Locked) Forecast() *Forecast {
 	if c.more == nil {
 		return nil
 	}
-	return c.more.ahead
+	return c.more.forecast
 }
 
 // setForecast gives the counter a forecast, or takes it away.
 func (c Locked) setForecast(a *Forecast) {
 	switch {
 	case c.more != nil:
-		c.more.ahead = a
+		c.more.forecast = a
 	case a != nil:
-		c.more = &more{ahead: a}
+		c.more = &more{forecast: a}
 	}
 }
 
@@ -154,7 +154,7 @@ func (c Locked) levelState() *levelState {
 	if c.more == nil {
 		return nil
 	}
-	return c.more.drained
+	return c.more.level
 }
 
 // net returns what counts of each bucket, newest first: the totals less what was given back. It is

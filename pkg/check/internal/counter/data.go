@@ -33,36 +33,41 @@ import (
 	"github.com/offpath-io/offpath/pkg/window"
 )
 
-// Host is what all counters of a checker share: the table that holds them, the time, how fresh
-// what is known of the fleet is, and the queues to whoever carries their hits away.
+// Host is what all counters of a checker share: the table that holds them, the time, what is known
+// of the fleet, and the queues through which counters reach the reporter. Any goroutine may use it,
+// except for what the reporter's lock guards.
 type Host struct {
 	Config Config
 	Clock  fleetclock.Clock
 	Table  Table
-	// fresh is a freshness, and fleet the number of live checkers, as the last welcome said.
-	Fresh     atomic.Uint32
-	Fleet     atomic.Int64
-	LiveKeys  atomic.Int64 // counters in the table
-	stripe    atomic.Uint32
-	dirty     [stripes]stack // counters with hits that no flush has seen yet
-	Asks      askStack       // counters that ask for permits
-	leaseTrip atomic.Int64   // ns that a lease request takes, smoothed; 0 before the first answer
-	Idle      idleCounters
-	// Whoever flushes guards these.
+
+	Fresh    atomic.Uint32 // a Freshness
+	Fleet    atomic.Int64  // live checkers, as the last welcome said; 0 before
+	LiveKeys atomic.Int64  // counters in the table
+	stripe   atomic.Uint32 // of the next counter
+	Idle     idleCounters
+
+	// Queues to the reporter.
+	dirty   [stripes]stack // counters with hits that no flush has seen
+	Asks    askStack       // counters that ask for permits
+	Lates   groups         // with late hits that no flush has seen
+	Revived groups         // released ones that were used again
+	Rounds  rounds
+	Wake    chan struct{} // holds one if an early flush is wanted
+
+	leaseTrip atomic.Int64 // ns that a lease request takes, smoothed; 0 before the first answer
+
+	// The reporter's lock guards these.
 	Ageing    evictionQueues
 	deferrals queue.Heap[*Group] // groups with deferred counters, by when the first deferral ends
-	Rounds    rounds
-	Lates     groups        // with late hits that no flush has seen yet
-	Revived   groups        // used after they had been let go
-	Wake      chan struct{} // an early flush is wanted
 }
 
-// Config is what a checker's options say to its counters.
+// Config is the part of a checker's options that counters need.
 type Config struct {
 	MaxLiveKeys          int64
 	Epoch                uint64
-	ExpectCheckers       int64 // assumed until the fleet is known
-	Local                bool  // there is no fleet
+	ExpectCheckers       int64 // the fleet's size until it is known
+	Local                bool  // the checker has no link, so there is no fleet
 	NoForecast           bool
 	FlushEvery           time.Duration
 	FlushFloor, QuietFor time.Duration
@@ -71,47 +76,46 @@ type Config struct {
 	OnDenied             func(rule, key string, decisions int64) // may be nil
 }
 
-// groups are a list that any goroutine adds to.
+// groups is a list of groups. Any goroutine may add to it.
 type groups struct {
 	mu   sync.Mutex
 	list []*Group
 }
 
-// Group is the counters of one limiter, and what they have in common.
+// Group is the counters of one rule, or of one inline limit, and what they have in common.
 type Group struct {
 	Host   *Host
-	salt   uint64  // sets this group's keys apart in the table
-	Strict *strict // nil unless it spends only permits
+	salt   uint64  // makes the hashes of this group's keys differ from other groups'
+	Strict *strict // nil unless the rule is strict
 	Shape  window.Shape
 
 	Name       string                 // the rule's
-	Limits     atomic.Pointer[Limits] // what the limiter decides by at present
-	Live       int                    // buckets that a window can touch, and of what drains some more
+	Limits     atomic.Pointer[Limits] // those in force
+	Live       int                    // buckets whose counts a counter keeps
 	FullRounds int64                  // see forecast.FullIntervals
 
-	Cells   atomic.Int64 // in the table
-	Retired atomic.Bool  // its rule is not in force
-	Away    atomic.Bool  // it has been let go, see retired.go
-	Refunds atomic.Bool  // there may be refunds to ask for
-	Settles atomic.Bool  // a receipt of its hits may have been made here
-	// changed is the number of the install at which its counters had last to be adjusted.
+	Counters atomic.Int64 // in the table
+	Retired  atomic.Bool  // its rule is not in force
+	Away     atomic.Bool  // it has been released: see releaseRetired in package check
+	Refunds  atomic.Bool  // aggregators may know of refunds
+	Settles  atomic.Bool  // a receipt of its hits may have been made here
+	// Changed is the number of the last change of rules that has to adjust its counters.
 	Changed uint64
 
-	Tallies [stripes]tally
-	Late    atomic.Int64 // hits that left every window pending, to be reported so
-
+	Tallies      [stripes]tally
+	Late         atomic.Int64 // hits that left every window while they were pending
 	Cancelled    atomic.Int64 // hits of reservations that were given back
 	FalseDenials atomic.Int64 // decisions, see forecast.FalseDenials
 
-	Owed ReportState
-	// deferred are its deferred counters, by when their deferral ends; whoever flushes guards them.
-	deferred queue.FIFO[aged]
+	// The reporter's lock guards these.
+	Owed     ReportState
+	deferred queue.FIFO[aged] // deferred counters, by when their deferral ends
 }
 
-// tally are one stripe of a limiter's counts.
+// tally is one stripe of a group's counts.
 type tally struct {
 	Allowed, Denied atomic.Int64 // decisions
-	// Hits charged beyond one for each decision that allowed, which most cost.
+	// Further is the hits charged beyond one for each decision that allowed.
 	Further atomic.Int64
 	_       [40]byte // keep the next stripe on another cache line
 }
@@ -122,13 +126,13 @@ type aged struct {
 	Due     int64 // fleet time
 }
 
-// ReportState is what behind keeps of a limiter, under its lock.
+// ReportState is what the reporter keeps of a group.
 type ReportState struct {
-	Build          uint64     // the report that the indices belong to
-	Index          [Kinds]int // of the rule in that report, by kind of hits; -1 if it is not there
-	QueuedLate     bool       // in its shard's list of late limiters
-	Answered, Lost int64      // hits
-	InFlight       int64
+	Build      uint64     // the report that Index belongs to
+	Index      [Kinds]int // of the rule in that report, by kind of hits; -1 if it is not there
+	QueuedLate bool       // it is in its shard's queue of groups with late hits
+
+	InFlight, Answered, Lost int64 // hits
 }
 
 // A Counter is what this checker knows of one key under one rule.
@@ -143,14 +147,14 @@ type ReportState struct {
 // Most checks do not take the lock: a check that does leaves behind an *allowance*, the number of
 // hits that may still pass in this bucket, already added to total and pending; the next checks only
 // take hits off it. The estimate falls as time passes and rises only by a merge, so an allowance
-// stays right until the bucket ends or a merge withdraws it. Whoever takes the lock first withdraws
-// the allowance (withdraw) and so sees exact numbers.
+// stays right until the bucket ends or a merge withdraws it. A check that takes the lock withdraws
+// the allowance first, and so sees exact numbers.
 type Counter struct {
 	Allowance atomic.Uint64 // see allowance
 	Until     atomic.Int64  // when the allowance ends, or the block; fleet time
 	Group     *Group
 	long      *byte         // the key's text, if it is longer than short; never changes
-	Beyond    atomic.Uint32 // how many hits there was room for beyond the allowance; raised, if its limits were
+	Beyond    atomic.Uint32 // hits that there was room for beyond the allowance; see Raised
 	length    uint16        // of the key's text
 	short     [18]byte
 	mu        sync.Mutex
@@ -158,12 +162,12 @@ type Counter struct {
 	// The first cache line ends here: a check that passes without the lock reads nothing below.
 
 	next       *Counter      // in a dirty stack
-	Newest     int64         // bucket of totals()[0] and pending()[0]
+	Newest     int64         // bucket of Totals()[0] and Pending()[0]
 	active     atomic.Uint32 // when last reported or denied, in ticks
 	generation uint8         // which of the shard's generations the base is of
 	State      uint8         // see the state constants
-	Stripe     uint8         // which dirty stack and counters it uses; never changes
-	overflow   bool          // the store has no room for the key, and nobody but this checker counts its hits
+	Stripe     uint8         // which dirty stack and tally it uses; never changes
+	overflow   bool          // the store has no room for the key: only this checker counts its hits
 	more       *more         // nil for most
 	inline     [4]int64
 }
@@ -176,13 +180,13 @@ type strictCounter struct {
 	next    *Counter // in the stack of counters that ask
 }
 
-// strict is what a limiter under strict enforcement has beside the rest.
+// strict is what the group of a strict rule has beside the rest.
 type strict struct {
-	// forgotten is the newest bucket of which a counter that has left the live map had been granted
-	// permits. How many it had spent is unknown, and all are taken to be.
+	// Forgotten is the newest bucket for which an evicted counter had been granted permits. How many
+	// it had spent is not known, so they all count as spent.
 	Forgotten atomic.Int64
 
-	// By the reporter's lock: the request that index belongs to, and the rule's index in it.
+	// Index is of the rule in the lease request that Build numbers. The reporter's lock guards them.
 	Build uint64
 	Index int
 }
@@ -194,67 +198,65 @@ type stack struct {
 	_    [56]byte // keep the next stack on another cache line
 }
 
-// rounds are the moments of the fleet's time at which all checkers report the keys that are near
-// their limit, each if it has hits of them. Then an answer's totals are complete up to that moment,
+// rounds are the moments of the fleet's time at which every checker reports its hits of keys that
+// are near their limits. Then an answer's totals are complete up to that moment,
 // and all other hits came since, here and elsewhere. *Fast* rounds are as close to each other as a
-// report's round trip allows. A key that needs no haste is reported in *normal* rounds, every so
-// many fast ones. Denied hits alone wait for a *full* round.
+// report's round trip allows. A key that needs no haste is reported in *normal* rounds, which are
+// fewer. Denied hits alone wait for a *full* round.
 type rounds struct {
-	Wanted atomic.Uint32 // the round that some check waits for; bits
+	Wanted atomic.Uint32 // the rounds that checks have asked for; bits
 	Fast   atomic.Int64  // ns between fast rounds
 	Normal atomic.Int64  // ns between normal ones
 
-	// trip is how long an answer takes, lately; written under the reporter's lock.
+	// Trip is the smoothed time in ns from a report to its answer. The reporter's lock guards writes.
 	Trip atomic.Int64
 }
 
-// idleCounters holds counters that have left the live map, by the hash of rule and key; a reader
-// makes sure that it got the right one. It is there while Run is at work. The lock is for its end:
-// a check that comes just then does not wait for it, and does without.
+// idleCounters is a cache of evicted counters, by the hash of rule and key; a reader compares both.
+// It exists while the checker runs. The lock is for closing it: a check that comes just then does
+// not wait, and goes without the cache.
 type idleCounters struct {
 	mu    sync.RWMutex
 	Cache *ristretto.Cache[uint64, *Counter]
 }
 
-// evictionQueues are queues, each in the order of due: counters that were never looked at, and
-// counters that were not empty when they were, by how long after that they are looked at again.
-// That is as long as can be before they are empty, if nothing else comes, of laterLook, twice, four
-// times that and so on: so an idle counter of a long window is looked at a few times, not every so
-// often. Forecasts, which take more memory than their counters, have a queue of their own: a
-// counter that waits for a day can come near its limit meanwhile, and be idle again.
+// evictionQueues hold idle counters until the reporter considers to evict them, each queue in the
+// order of due. Counters that were not empty when they were considered wait in Known[i] for
+// laterLook·2^i more: the longest such time before they are empty if no hit comes. So an idle
+// counter of a long window is considered a few times only. Forecasts have a queue of their own,
+// since they take more memory than their counters.
 type evictionQueues struct {
 	Fresh     queue.FIFO[aged]
 	Known     [LaterLooks]queue.FIFO[aged]
 	forecasts queue.FIFO[agedForecast]
 }
 
-// agedForecast is the forecast of an ageing counter, as long as it has this one.
+// agedForecast is a counter's forecast, if the counter still has this one.
 type agedForecast struct {
 	aged
-	ahead *Forecast
+	forecast *Forecast
 }
 
 // askStack holds counters that ask, newest first. Any goroutine pushes.
 type askStack struct{ Head atomic.Pointer[Counter] }
 
-// stripes is the number of dirty stacks, and of copies of each limiter's counters: enough that
-// cores seldom meet on one.
+// stripes is the number of dirty stacks, and of tallies of each group: enough that cores seldom
+// write to the same one.
 const stripes = 16
 
-// more is what few counters have.
+// more is what few counters need. Each field is nil for a counter that does not need it.
 type more struct {
-	counts []int64   // totals, newest first, then pending, where inline is too short
-	ahead  *Forecast // of a key near its limit
-	// What was given back per bucket, newest first, and memory for net; nil for most.
+	counts   []int64     // totals, newest first, then pending, if inline is too short
+	forecast *Forecast   // of a key near its limit
+	level    *levelState // of a token or leaky bucket
+	// refunded is the hits that were given back per bucket, newest first, and net memory for net.
 	refunded, net []int64
-	asks          bool // for refunds, with the next report
-
-	drained *levelState // of a key that has a level
+	asks          bool // the next report is to ask for refunds
 }
 
 const (
-	// firstLook is how long after its last report was answered a counter is looked at, and
-	// laterLook how long after that at the least.
+	// firstLook is how long after the answer to its last report a counter is considered first, and
+	// laterLook the least time until it is considered again.
 	firstLook = 5 * time.Second
 	laterLook = 30 * time.Second
 	// LaterLooks is enough for the longest window.
@@ -262,10 +264,9 @@ const (
 	// silentBlock is how long a blocked key must have been silent before it may make room for
 	// others: a blocked key that still sends stays blocked.
 	silentBlock = 10 * time.Second
-	// silentForecast is how long a counter has been silent when it goes without its forecast,
-	// whenever it is looked at. Where it is looked at every laterLook, that does so before.
+	// silentForecast is how long a counter has been silent when its forecast is dropped.
 	silentForecast = firstLook + laterLook
-	// looksAtOnce bounds the counters looked at in one step, and so how long the lock is held.
+	// looksAtOnce bounds the counters considered in one step, which holds the reporter's lock.
 	looksAtOnce = 4096
 )
 

@@ -40,9 +40,9 @@ func (h *Host) evictForecasts(fleet int64) {
 		f := q.Pop()
 		c := f.counter.Lock()
 		switch {
-		case c.Forecast() != f.ahead: // it has gone
+		case c.Forecast() != f.forecast: // it has gone
 		case c.Is(queued|InFlight) || c.silent(fleet) < ticks(silentForecast):
-			f.ahead.ageing = false
+			f.forecast.ageing = false
 			c.ageForecast(fleet)
 		default:
 			c.roomBehindBlock(fleet) // which puts down what the forecast is to know

@@ -28,7 +28,7 @@ func (g *Group) make(now int64, key string) *Counter {
 			h.LiveKeys.Add(-1)
 			return nil
 		}
-		g.Cells.Add(1)
+		g.Counters.Add(1)
 		c := New(g, key, now)
 		if old.Counter != nil {
 			c.Learn(old)
@@ -76,7 +76,7 @@ func (g *Group) drop(c Locked) {
 	if p == nil && !c.isEmpty() && !g.Retired.Load() {
 		g.remember(c)
 	}
-	g.Cells.Add(-1)
+	g.Counters.Add(-1)
 }
 
 // HasRoomFor says whether a key has a counter, or could get one.

@@ -8,7 +8,7 @@ import "github.com/offpath-io/offpath/pkg/window"
 type View struct {
 	strictCounter // the counter of a limiter of any kind
 	more          more
-	ahead         Forecast
+	forecast      Forecast
 	counts        []int64
 	inFlight      []int64
 	refunds       []int64
@@ -45,7 +45,7 @@ func (v *View) blank(g *Group, key string, bucket int64) {
 		none := window.Level{Bucket: bucket - int64(g.Live)}
 		v.level.dates.Clear()
 		v.level = levelState{level: none, own: none, dates: v.level.dates}
-		v.more.drained = &v.level
+		v.more.level = &v.level
 	}
 	v.Allowance.Store(0)
 	v.Until.Store(0)
@@ -73,10 +73,10 @@ func (v *View) copy(c Locked, now int64) {
 		v.more.refunded, v.more.net = v.refunds, make([]int64, len(r))
 	}
 	if a := c.Forecast(); a != nil {
-		v.ahead = *a
+		v.forecast = *a
 		v.inFlight = append(v.inFlight[:0], a.inFlight...)
-		v.ahead.inFlight = v.inFlight
-		v.more.ahead = &v.ahead
+		v.forecast.inFlight = v.inFlight
+		v.more.forecast = &v.forecast
 	}
 	if p := c.Permits(); p != nil {
 		v.permits.Copy(p)
@@ -87,7 +87,7 @@ func (v *View) copy(c Locked, now int64) {
 // settleCopy is settle for an allowance that stays where it is.
 func (v *View) settleCopy(word uint64, now, until int64) {
 	left, taken := int64(word&LeftMask), int64(word/oneTaken&LeftMask)
-	a := v.more.ahead
+	a := v.more.forecast
 	switch {
 	case left|taken == 0:
 	case word&Blocked != 0:
