@@ -55,7 +55,7 @@ func (l *Limiter) allow(d *Decision, t *limits, end time.Duration, left int64) {
 	d.Reset = l.resetAfter(t, end)
 }
 
-// checkOverflow decides for a key for which there is no room: the live map is full of keys that may
+// checkOverflow decides for a key for which there is no room: the table is full of keys that may
 // not be forgotten. Hits that pass are counted as overflow, and against no key.
 func (l *Limiter) checkOverflow(d *Decision, t *limits, now int64, key string, cost int64) {
 	l.peekOverflow(d, t, now, key, cost)

@@ -14,10 +14,11 @@
 // pending, and each of these steps happens under the key's lock, so that no decision sees a hit
 // twice or not at all.
 //
-// The way of a request: match.go finds the rules, apply.go what they make of the caller, decide.go
-// and limiter.go decide by counters, answer.go writes the Decision. Beneath are internal/counter
-// (the counts of one key, and the decision by them) and internal/reporter (reports, answers, alarms,
-// leases). Everything but run.go, acquire.go and wait.go is a function of the time it is given.
+// The way of a request: several.go has Check, match.go finds the rules, apply.go what they make of
+// the caller, evaluation.go locks the counters, decide.go and limiter.go decide, answer.go writes
+// the Decision. Beneath are internal/counter (the counts of one key, and the decision by them) and
+// internal/reporter (reports, answers, alarms, leases). Below Check, Do, Wait and Settle, what
+// depends on time is a function of the time that it is given.
 //
 //   - options.go, check.go, new.go, run.go: a Checker, and the goroutines around it
 //   - request.go, do.go: all modes; peek.go decides without charging, explain.go says why,
@@ -28,7 +29,7 @@
 //   - reserve.go, line.go, turns.go, wait.go: callers that wait for their turn; acquire.go: for
 //     permits
 //   - receipt.go, settle.go: costs that are known afterwards
-//   - stats.go, trace.go: what others can follow
+//   - stats.go, rulestats.go, trace.go: what others can follow
 package check
 
 import (
@@ -64,7 +65,7 @@ type Checker struct {
 	end      sync.Once
 }
 
-// retirees are the limiters whose rules are no longer in force. the reporter's lock guards them.
+// retirees are the limiters whose rules are no longer in force. The reporter's lock guards them.
 type retirees struct {
 	retired []*Limiter // the one to look at next first
 	at      map[counter.ID]*Limiter
@@ -79,7 +80,7 @@ type retirees struct {
 // gone is what is kept of a limiter that has been let go.
 type gone struct {
 	limiter   weak.Pointer[Limiter]
-	forgotten int64 // see strict
+	forgotten int64 // see the group's Strict
 }
 
 // swaps tell who waits that the rules have changed.

@@ -144,7 +144,7 @@ const (
 	reserving                // to decide, and charge what passes later, too
 )
 
-// verdict of a rule on a request, before its counts are looked at.
+// applicability is whether a rule applies to a request, whatever its counts are.
 type applicability uint8
 
 const (

@@ -85,7 +85,7 @@ func isStrict(r *rules.Rule, h *counter.Host) bool {
 	return r.Enforcement == rules.Strict && !h.Config.Local
 }
 
-// Clauses are what a rule says beyond its limit and that a decision has to mind: what may pass
+// clauses are what a rule says beyond its limit and that a decision has to mind: what may pass
 // beyond the limit, who has only a share of it, whether denials hold, and whether they count.
 // Limiters whose rules have none never look at any of it.
 //

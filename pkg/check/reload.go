@@ -139,8 +139,8 @@ func (c *Checker) SetBlocks(list []Block) {
 	c.swaps.tell()
 }
 
-// compile makes a ruleset of a set. old is the one in force, nil in the beginning; findRetired finds
-// limiters of earlier ones; it comes into force at a time of the fleet. Nothing is changed.
+// compile makes a ruleset of a set. old is the one in force, nil in the beginning; findRetired
+// finds limiters of earlier ones; it comes into force at a time of the fleet. Nothing is changed.
 func (c *Checker) compile(set *rules.Set, revision uint64, inForce int64, old *ruleset, findRetired func(missing []counter.ID) []*Limiter) *ruleset {
 	list, overrides := countedRules(set)
 	p := &ruleset{set: set, revision: revision, entries: make([]entry, len(list)), byName: make(map[string]*Limiter, len(list))}

@@ -62,8 +62,7 @@ func (a *evaluation) mayLine(q *ruleDecision) bool {
 		(a.program == nil || q.limits.rule.OnLimit.Queue)
 }
 
-// line turns a denial into a later turn, if there is one. The counter is locked, current
-// .
+// line turns a denial into a later turn, if there is one. The counter is locked and current.
 func (q *ruleDecision) line(d *Decision, now int64) {
 	if d.Allowed {
 		return

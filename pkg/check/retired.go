@@ -52,8 +52,8 @@ func (c *Checker) comeBack(l *Limiter) {
 // retiredAtOnce is how many retired limiters a flush looks at, in turn.
 const retiredAtOnce = 64
 
-// releaseRetired lets retired limiters go that hold nothing any more, and takes those back that hold
-// something again.
+// releaseRetired lets retired limiters go that hold nothing any more, and takes those back that
+// hold something again.
 func (c *Checker) releaseRetired(fleet int64) {
 	c.takeRevived()
 	f := &c.retirees
@@ -89,7 +89,7 @@ func (c *Checker) releaseRetired(fleet int64) {
 	}
 }
 
-// leave marks a limiter as let go, if it holds nothing. the reporter's lock is held.
+// leave marks a limiter as let go, if it holds nothing. The reporter's lock is held.
 func (l *Limiter) leave() bool {
 	holds := func() bool {
 		return l.group.Counters.Load() != 0 || l.group.Late.Load() != 0 || l.group.Owed.InFlight != 0 || l.group.Owed.QueuedLate

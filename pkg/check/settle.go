@@ -19,7 +19,7 @@ var (
 	// store may have forgotten whether it was settled.
 	ErrReceiptAge = errors.New("check: the receipt is too old to be settled")
 	// ErrSettled is for a receipt that was settled at this checker before. If a receipt is
-	// withdrawn at two checkers, the store takes the first settlement only, without an error.
+	// settled at two checkers, the store takes the first settlement only, without an error.
 	ErrSettled = settlement.ErrSettled
 	// ErrCost is for a true cost that is negative or above 10^15.
 	ErrCost = errors.New("check: invalid cost")

@@ -14,10 +14,10 @@ const (
 	queued      uint8 = 1 << iota // in a dirty stack or waiting for its report
 	InFlight                      // in the report that is not answered yet
 	ageing                        // waiting in the queue of counters that may leave
-	Dead                          // has left the live map; nothing may be charged to it
+	Dead                          // has left the table; nothing may be charged to it
 	deferred                      // queued, but its key is quiet: its hits wait
 	notDeferred                   // they may not wait any longer
-	Viewed                        // a copy to look at, see view
+	Viewed                        // a copy to look at, see View
 	Informed                      // a message has said what others have admitted
 )
 
@@ -190,7 +190,7 @@ func (c Locked) mayRefund() {
 	}
 }
 
-// leave notes that a counter leaves the live map.
+// leave notes that a counter leaves the table.
 func (s *strict) leave(p *permit.Account) {
 	newest := p.Newest()
 	for {
@@ -246,8 +246,8 @@ func (c Locked) endDeferral() {
 	}
 }
 
-// Locked is a counter whose lock is held, or that nobody else knows. What needs the lock is a method
-// of it.
+// Locked is a counter whose lock is held, or that nobody else knows. What needs the lock is a
+// method of it.
 type Locked struct{ *Counter }
 
 // Lock takes the counter's lock.

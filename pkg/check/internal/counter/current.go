@@ -60,8 +60,8 @@ func (c Locked) record(taken int64) {
 	c.Group.Tallies[c.Stripe].Admit(taken, taken)
 }
 
-// CatchUp withdraws the allowance and rotates, and returns the time that the counter's buckets are to
-// be read at. A counter is *current* then.
+// CatchUp withdraws the allowance and rotates, and returns the time that the counter's buckets are
+// to be read at. A counter is *current* then.
 func (c Locked) CatchUp(now int64) int64 {
 	c.Withdraw(now)
 	return c.rotate(now)
@@ -141,7 +141,7 @@ func shift(counts []int64, keep int64) {
 	clear(counts[:int64(len(counts))-keep])
 }
 
-// Room settles and rotates, and returns how many hits still fit under these limits.
+// Room withdraws the allowance and rotates, and returns how many hits still fit under these limits.
 func (c Locked) Room(t *Limits, now int64) (room, at int64) {
 	c.Withdraw(now) // CatchUp, without another call on the way of every check that takes the lock
 	at = c.rotate(now)
@@ -162,7 +162,7 @@ func (c Locked) charge(cost int64) {
 }
 
 // arm leaves an allowance of hits behind, of the so many more that may pass. Only a queued counter
-// may have one: the flush that takes the counter off its queue settles it, so no hit can be taken
+// may have one: the flush that takes the counter off its queue withdraws it, so no hit can be taken
 // that no flush will see.
 func (c Locked) arm(t *Limits, at, hits, room int64) {
 	if p := c.Permits(); p != nil {

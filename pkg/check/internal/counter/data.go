@@ -3,16 +3,16 @@
 // A [Counter] has the hits of one key under one rule: per time bucket a total, and the part of it
 // that is pending, which is in no report yet. A [Group] is all counters of one rule, and a [Host]
 // all groups of one checker, with the [Table] that holds the counters. What few keys need is beside
-// the counts, and nil for the others: a level (token and leaky buckets), a forecast (keys near their
-// limit), refunds (settlements), permits (strict enforcement).
+// the counts, and nil for the others: a level (token and leaky buckets), a forecast (keys near
+// their limit), refunds (settlements), permits (strict enforcement).
 //
 // A check goes through three steps. [Counter.Take] takes a hit off the *allowance* that an earlier
 // check has left, without a lock; most checks end there. Otherwise [Counter.Lock] gives a [Locked]
 // counter, and a [Hit] decides with it: Consider finds out whether the hit may pass, then Charge or
 // Deny changes the counts, and leaves the next allowance.
 //
-// The package reporter moves hits on. [Locked.Room] and all that needs the lock is a method of
-// Locked; [Counter.Flush], [Counter.ObserveAnswer] and [Group.ObserveAlarm] take the lock
+// The package reporter moves hits on. What needs the lock is a method of Locked, such as
+// [Locked.Room]; [Counter.Flush], [Counter.ObserveAnswer] and [Group.ObserveAlarm] take the lock
 // themselves. A counter is *current* after [Locked.CatchUp]: its allowance is withdrawn, and its
 // newest bucket is that of now. [Host.Evict] removes counters that are of no use any more.
 //
@@ -150,7 +150,7 @@ type ReportState struct {
 // stays right until the bucket ends or a merge withdraws it. A check that takes the lock withdraws
 // the allowance first, and so sees exact numbers.
 type Counter struct {
-	Allowance atomic.Uint64 // see allowance
+	Allowance atomic.Uint64 // see word.go
 	Until     atomic.Int64  // when the allowance ends, or the block; fleet time
 	Group     *Group
 	long      *byte         // the key's text, if it is longer than short; never changes
@@ -182,11 +182,12 @@ type strictCounter struct {
 
 // strict is what the group of a strict rule has beside the rest.
 type strict struct {
-	// Forgotten is the newest bucket for which an evicted counter had been granted permits. How many
-	// it had spent is not known, so they all count as spent.
+	// Forgotten is the newest bucket for which an evicted counter had been granted permits. How
+	// many it had spent is not known, so they all count as spent.
 	Forgotten atomic.Int64
 
-	// Index is of the rule in the lease request that Build numbers. The reporter's lock guards them.
+	// Index is of the rule in the lease request that Build numbers. The reporter's lock guards
+	// them.
 	Build uint64
 	Index int
 }
@@ -208,7 +209,8 @@ type rounds struct {
 	Fast   atomic.Int64  // ns between fast rounds
 	Normal atomic.Int64  // ns between normal ones
 
-	// Trip is the smoothed time in ns from a report to its answer. The reporter's lock guards writes.
+	// Trip is the smoothed time in ns from a report to its answer. The reporter's lock guards
+	// writes.
 	Trip atomic.Int64
 }
 

@@ -28,8 +28,8 @@ func (c Locked) mayDefer(fleet int64, mayWait bool) bool {
 	return true
 }
 
-// EndDeferrals queues the counters whose hits have waited long enough; all of them if there is no time
-// or no room to wait.
+// EndDeferrals queues the counters whose hits have waited long enough; all of them if there is no
+// time or no room to wait.
 func (h *Host) EndDeferrals(fleet int64, all bool, enqueue func(*Counter)) {
 	all = all || h.Crowded()
 	for due := h.deferrals.Due(); due != notDue && (all || due <= fleet); due = h.deferrals.Due() {

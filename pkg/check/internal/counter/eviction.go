@@ -9,7 +9,7 @@ import (
 
 // Counters that have nothing on its way wait here until they may leave. While there is room, a
 // counter stays until its last hit has left the window: what it knows is worth more than the
-// memory, which is bounded anyway. When the live map gets crowded, those that have waited longest
+// memory, which is bounded anyway. When the table gets crowded, those that have waited longest
 // make room; the idle cache remembers them as well as it can.
 
 // age lets a counter wait to leave, and its forecast.
@@ -52,7 +52,7 @@ func (h *Host) evictForecasts(fleet int64) {
 	}
 }
 
-// Evict lets counters leave whose time has come; when the live map is crowded, those that have
+// Evict lets counters leave whose time has come; when the table is crowded, those that have
 // waited longest leave before it has.
 func (h *Host) Evict(fleet int64) {
 	h.evictForecasts(fleet)

@@ -14,12 +14,12 @@ type Forecast struct {
 	DeniedOwn int64   // own hits denied, in no report yet
 	AnyDenied bool    // by anybody, as far as is known
 	ageing    bool    // waiting in the queue of forecasts that may leave
-	counted   uint32  // hits taken off the allowance that have been counted, see putDown
+	counted   uint32  // hits taken off the allowance that have been counted, see PutDown
 
 	falseDenials forecast.FalseDenials
 }
 
-// levelState is what the counter of such a key has beside its counts.
+// levelState is what the counter of a key of a token or leaky bucket has beside its counts.
 type levelState struct {
 	level window.Level // of a bucket before the newest
 	// dates are when own hits of a token bucket came, for which level is lower, by so many parts,

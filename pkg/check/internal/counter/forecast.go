@@ -169,8 +169,8 @@ func (c Locked) awaitFullRound(at int64) {
 // meanwhile.
 const RefusalTime = int64(4e6)
 
-// observeForecast takes in what a message says of a counter near its limit, by which others' hits were news.
-// The lock is held, the counter current, and the message's totals merged.
+// observeForecast takes in what a message says of a counter near its limit, by which others' hits
+// were news. The lock is held, the counter current, and the message's totals merged.
 func (c Locked) observeForecast(t *Limits, at int64, w Update, news int64) {
 	a := c.Forecast()
 	a.falseDenials.Observe(news)

@@ -12,14 +12,14 @@ import (
 type Hit struct {
 	Counter Locked  // nil: there is no room for its key
 	By      *Limits // what it is decided by
-	Plain   *Limits // the limit itself, if by allows more than that, or less; else nil
-	Full    *Limits // the limit that by is a share of; nil if it is all of it
+	Plain   *Limits // the limit itself, if By allows more than that, or less; else nil
+	Full    *Limits // the limit that By is a share of; nil if it is all of it
 	Cost    int64
-	// blocks says that its denial may hold for the next hits, and countsDenied that it is charged
+	// Blocks says that its denial may hold for the next hits, and CountsDenied that it is charged
 	// even if it is denied.
 	Blocks, CountsDenied bool
 
-	// Set by consider.
+	// Set by Consider.
 
 	room, At int64 // hits that fit by what is known, and the time that this was read at
 	Left     int64 // hits that may still pass

@@ -67,7 +67,7 @@ func (h *Host) Collect(f func(*Counter)) {
 	}
 }
 
-// EachDirty calls f with every counter that collect would take, and every deferred one. They must
+// EachDirty calls f with every counter that Collect would take, and every deferred one. They must
 // not leave their queues meanwhile.
 func (h *Host) EachDirty(f func(*Counter)) {
 	for i := range h.dirty {

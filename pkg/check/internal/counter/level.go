@@ -171,7 +171,7 @@ func (c Locked) gap(t *Limits, cost int64) int64 {
 	if c.freshness(t) == LocalShare || !c.Group.isShared() {
 		return spacing
 	}
-	return c.levelState().others.Gap(spacing, c.spacing(t, 1), c.Group.others())
+	return c.levelState().others.Gap(spacing, c.spacing(t, 1), c.Group.checkers())
 }
 
 // spacing is how long a hit takes to drain, in ns; on its own, a checker spares time for others.
@@ -179,7 +179,7 @@ func (c Locked) spacing(t *Limits, cost int64) int64 {
 	g := c.Group
 	spacing := float64(cost) / float64(t.Limit) * float64(g.Shape.Length)
 	if c.freshness(t) == LocalShare {
-		spacing *= float64(g.others())
+		spacing *= float64(g.checkers())
 	}
 	return int64(math.Ceil(min(spacing, float64(window.MaxLength))))
 }
@@ -197,7 +197,7 @@ func (c Locked) advance(by int64) {
 	c.advanceLevel(t, to)
 	d.dates.Advance(drain, c.Newest, by, g.Live)
 	if c.overflow || g.Host.Freshness() >= LocalShare {
-		d.own = drain.Settle(d.own, times(c.ownHits(), g.others()), c.Newest, to)
+		d.own = drain.Settle(d.own, times(c.ownHits(), g.checkers()), c.Newest, to)
 	} else {
 		d.own = window.Level{Bucket: to}
 	}
@@ -284,7 +284,7 @@ func (c Locked) localRoom(t *Limits, at, room int64) int64 {
 	if g.Shape.Kind == window.Leaky { // turns come as seldom as they may
 		return room
 	}
-	own := int64(math.Ceil(c.ownCount(t, g.others(), at)))
+	own := int64(math.Ceil(c.ownCount(t, g.checkers(), at)))
 	free := min(room+own, t.Capacity) // a bucket's room counts as drained what own hits at the share's rate do not
 	return min(room, max(g.localShare(c.Key(), free)-own, 0))
 }
@@ -317,7 +317,7 @@ func (c Locked) shareIn(t *Limits, cost, at int64) (time.Duration, bool) {
 	if g.Shape.Kind != window.Token || c.freshness(t) != LocalShare {
 		return 0, true
 	}
-	n := g.others()
+	n := g.checkers()
 	own := times(c.ownHits(), n)
 	if cost > t.Capacity/n || t.Drain.Count(d.own, own, at)+float64(cost*n) > 2*float64(t.Capacity) {
 		return 0, false

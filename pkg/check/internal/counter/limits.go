@@ -9,7 +9,8 @@ import (
 type Limits struct {
 	Stamp uint64 // where the word of an allowance has it; the same as before if the rule is
 
-	// The first cache line of limits ends here: a check that passes without the lock reads nothing below.
+	// The first cache line of limits ends here: a check that passes without the lock reads nothing
+	// below.
 
 	Limit    int64          // hits per window
 	Capacity int64          // how many hits there is room for at once, which a hit is decided by

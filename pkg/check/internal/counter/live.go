@@ -1,6 +1,6 @@
 package counter
 
-// A counter lives in its limiter's live map for as long as it is the only copy of something:
+// A counter stays in the table for as long as it is the only copy of something:
 // pending hits, hits in flight, a block. When it is none of these any more it may leave
 // (eviction.go): to nowhere once its window is empty, or, if room is needed sooner, to the idle
 // cache. The cache may drop what it holds at any time; that costs exactness until the key's next
@@ -49,7 +49,7 @@ func (g *Group) make(now int64, key string) *Counter {
 	return c
 }
 
-// Learn takes over the counts of a counter that has left the live map, and so does not change.
+// Learn takes over the counts of a counter that has left the table, and so does not change.
 func (c Locked) Learn(old Locked) {
 	c.Newest, c.generation, c.State, c.overflow = old.Newest, old.generation, c.State|old.State&Informed, old.overflow
 	copy(c.Totals(), old.Totals())
@@ -62,7 +62,7 @@ func (c Locked) Learn(old Locked) {
 	}
 }
 
-// drop takes a counter out of the live map; it is remembered in the idle cache if it knows a count.
+// drop takes a counter out of the table; it is remembered in the idle cache if it knows a count.
 // Nothing of it is pending or in flight.
 func (g *Group) drop(c Locked) {
 	c.State |= Dead

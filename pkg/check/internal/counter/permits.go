@@ -82,8 +82,7 @@ func (c Locked) Ask(p *permit.Account) {
 	}
 }
 
-// AskIfNeeded asks if there is anything to ask for, or to return. The counter is current
-// .
+// AskIfNeeded asks if there is anything to ask for, or to return. The counter is current.
 func (c Locked) AskIfNeeded(p *permit.Account, fleet int64) {
 	if p.ShouldAsk(c.Moment(fleet)) {
 		c.Ask(p)

@@ -25,8 +25,8 @@ func (g *Group) slice(bucket int64) int64 {
 // sliceEnd is when the slice that a bucket is part of ends; fleet time.
 func (g *Group) sliceEnd(bucket int64) int64 { return (g.slice(bucket) + 1) * int64(g.Shape.Length) }
 
-// others is how many checkers there are, this one included, as far as is known.
-func (g *Group) others() int64 {
+// checkers returns the size of the fleet, this checker included, as far as it is known.
+func (g *Group) checkers() int64 {
 	n := g.Host.Fleet.Load()
 	if n == 0 {
 		n = g.Host.Config.ExpectCheckers
@@ -38,7 +38,7 @@ func (g *Group) others() int64 {
 // cannot be divided evenly is spread by a hash, so that with a limit of 3 a fleet of 8 lets 3 pass
 // on average, and neither 0 nor 8.
 func (g *Group) localShare(key string, room int64) int64 {
-	h, n := g.Host, g.others()
+	h, n := g.Host, g.checkers()
 	share, rest := room/n, room%n
 	hash := (events.KeyHash(g.Name, key) ^ h.Config.Epoch*0x9e3779b97f4a7c15) * 0xbf58476d1ce4e5b9
 	if int64(hash>>32)*n>>32 < rest {
@@ -59,8 +59,8 @@ func (g *Group) NoteDenied(key string, decisions int64) {
 	}
 }
 
-// NoteRevived lets a limiter that has been let go be seen again. Whoever calls it has made a counter, or
-// counted an overflow.
+// NoteRevived lets a limiter that has been let go be seen again. Whoever calls it has made a
+// counter, or counted an overflow.
 func (g *Group) NoteRevived() {
 	if g.Away.Load() {
 		g.Host.Revived.Add(g)

@@ -6,7 +6,7 @@ import (
 	"sync/atomic"
 )
 
-// Table is the map of live counterTable, by limiter and key. Reading takes no lock and
+// Table is the map of counters, by group and key. Reading takes no lock and
 // writes nothing.
 //
 // A map of a library would do (xsync's was here first), but a look-up by string is most of what a

@@ -81,11 +81,11 @@ func (v *View) copy(c Locked, now int64) {
 	if p := c.Permits(); p != nil {
 		v.permits.Copy(p)
 	}
-	v.settleCopy(c.Allowance.Load(), now, c.Until.Load())
+	v.withdrawCopy(c.Allowance.Load(), now, c.Until.Load())
 }
 
-// settleCopy is settle for an allowance that stays where it is.
-func (v *View) settleCopy(word uint64, now, until int64) {
+// withdrawCopy is Withdraw for an allowance that stays where it is.
+func (v *View) withdrawCopy(word uint64, now, until int64) {
 	left, taken := int64(word&LeftMask), int64(word/oneTaken&LeftMask)
 	a := v.more.forecast
 	switch {

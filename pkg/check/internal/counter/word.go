@@ -2,8 +2,8 @@ package counter
 
 // The allowance is one word, so that a check can take a hit off it and count itself by one atomic
 // operation: hits left in the lower 24 bits, hits taken in the next 24, then the stamp of the
-// limits that it was reckoned from, without which it is worth nothing (limits.go). With the top bit
-// set it is the other way round: so many hits are turned away, and if that is none, all are: a
+// limits that it was reckoned from, without which it is worth nothing (Limits.Stamp). With the top
+// bit set it is the other way round: so many hits are turned away, and if that is none, all are: a
 // block, which lets no hit pass until the time in until, however many come.
 
 // Raised is the bit of beyond that says that an elastic rule had room.

@@ -74,7 +74,7 @@ func (b *Reporter) flushLocally(fleet int64) {
 // sweptAtOnce bounds the counters looked at in one step that nobody takes reports of.
 const sweptAtOnce = 512
 
-// sweep lets counters leave that wait for their report when the live map is crowded, if all their
+// sweep lets counters leave that wait for their report when the table is crowded, if all their
 // hits have become late meanwhile: the limiter tells of these. Nobody may take reports for days,
 // and keys that find no room have no limit.
 func (b *Reporter) sweep(fleet int64) {

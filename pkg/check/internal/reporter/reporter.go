@@ -1,12 +1,12 @@
-// Package reporter carries hits from a checker's counters to the aggregators, and the fleet's totals
-// back, off the critical path of requests.
+// Package reporter carries hits from a checker's counters to the aggregators, and the fleet's
+// totals back, off the critical path of requests.
 //
 // A [Reporter] collects the counters that have pending hits, and sends one report per shard, with
 // one report in flight: [Reporter.Step] does what is due, [Reporter.Receive] takes in messages. An
-// unanswered report is sent again, unchanged; after 20 hours it is given up. Lease requests for
-// permits, and grants, travel beside reports. Hellos and welcomes tell the time, the number of
-// shards and of checkers. How often keys are reported depends on how near they are to their limits
-// (rounds.go).
+// unanswered report is sent again, with the same hits; after 20 hours it is given up. Lease
+// requests for permits, and grants, travel beside reports. Hellos and welcomes tell the time, the
+// number of shards and of checkers. How soon keys are reported depends on how near they are to
+// their limits; the counters ask for it.
 //
 // One lock guards all of a Reporter. No check takes it.
 package reporter
@@ -117,7 +117,7 @@ type inFlightReport struct {
 	generation uint64
 	text       int       // bytes of keys and rules, with some to spare
 	rows       []row     // in the order of the report's keys
-	hits       []ownHits // per limiter
+	hits       []ownHits // in the order of the report's rules
 	born       int64     // own time
 	retryAt    int64
 	wait       time.Duration
@@ -151,7 +151,7 @@ type ownHits struct {
 // leases is how permits come and go: counters that want some, or have some to give back, gather per
 // shard, and travel in one request at a time. A request that is not answered is made anew, from
 // what is the case by then; all its numbers are absolute, so it does no harm if the first one
-// arrives after all. the reporter's lock guards all but the atomic fields.
+// arrives after all. The reporter's lock guards all but the atomic fields.
 type leases struct {
 	lines     []line                       // by shard
 	unsharded []*counter.Counter           // counters that ask while the shards are not known

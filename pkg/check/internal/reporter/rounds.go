@@ -65,8 +65,8 @@ func (b *Reporter) noteTrip(trip int64) {
 	b.host.Rounds.Trip.Store(old + (trip-old)/8)
 }
 
-// noteRepeatedTrip notes when a report that was sent several times was answered: so long after it was sent
-// first.
+// noteRepeatedTrip notes when a report that was sent several times was answered: so long after it
+// was sent first.
 func (b *Reporter) noteRepeatedTrip(took int64) {
 	if off := took - b.trips.took; max(off, -off) <= took/4 {
 		b.trips.longest = time.Duration(took)
@@ -75,10 +75,11 @@ func (b *Reporter) noteRepeatedTrip(took int64) {
 }
 
 // judgeFreshness steps the checker down the degradation levels as aggregators stay silent. *Fresh*
-// decides by what aggregators say and by a forecast of what others admit. *Stale* does the same, but
-// the forecast fades. *Local share* keeps own hits within the limit divided by the checkers that
-// were last heard of. *Outage* follows the rules that say rules.Open or rules.Closed on outage;
-// others keep to the local share. The first message from an aggregator ends all of it at once.
+// decides by what aggregators say and by a forecast of what others admit. *Stale* does the same,
+// but the forecast fades. *Local share* keeps own hits within the limit divided by the checkers
+// that were last heard of. *Outage* follows the rules that say rules.Open or rules.Closed on
+// outage; others keep to the local share. The first message from an aggregator ends all of it at
+// once.
 func (b *Reporter) judgeFreshness(now int64) {
 	o := &b.o
 	f := counter.Fresh

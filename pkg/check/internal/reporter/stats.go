@@ -19,7 +19,7 @@ func (b *Reporter) Stats() Stats {
 }
 
 // eachQueued calls f with every queued counter, which are all that may hold an allowance. Some may
-// come twice. the reporter's lock is held, so that none leaves its queue.
+// come twice. The reporter's lock is held, so that none leaves its queue.
 func (b *Reporter) eachQueued(f func(*counter.Counter)) {
 	b.host.EachDirty(f)
 	for _, c := range b.unsharded {

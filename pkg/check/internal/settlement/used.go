@@ -1,8 +1,8 @@
 package settlement
 
 // used remembers which receipts were settled: the last chunks times chunkSize numbers at least, if
-// they are of a few checkers, whose numbers follow one another. It forgets the older half of them at
-// a time.
+// they are of a few checkers, whose numbers follow one another. It forgets the older half of them
+// at a time.
 type used struct {
 	young, old map[chunkID]*chunk
 }
