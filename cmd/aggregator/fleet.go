@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -57,7 +58,9 @@ func (f *fleetFlags) withConn(
 	conn, err := nats.Connect(f.nats, append(options, nats.Name("offpath-command"),
 		nats.Timeout(connectTimeout),
 		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
-			if errors.Is(err, nats.ErrPermissionViolation) { // nothing is going to be answered
+			// Nothing is going to be answered. An older bucket need not be upgraded, though.
+			upgrade := strings.Contains(fmt.Sprint(err), "$JS.API.STREAM.UPDATE.")
+			if errors.Is(err, nats.ErrPermissionViolation) && !upgrade {
 				forbid(fmt.Errorf("%w: %w", errForbidden, err))
 			}
 		}))...)

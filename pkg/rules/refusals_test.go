@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/offpath-io/offpath/internal/testing/refusaltest"
 )
@@ -75,6 +76,16 @@ func TestMistakesAreBounded(t *testing.T) {
 	_, err := NewSet(list...)
 	if refusal, ok := errors.AsType[*Error](err); !ok || len(refusal.More) != 99 || refusal.More[98].Rule != 100 {
 		t.Errorf("%.300v", err)
+	}
+}
+
+// Mistakes beyond the bound cost no search for their places: these would take minutes.
+func TestManyMistakesAreQuick(t *testing.T) {
+	began := time.Now()
+	_, err := Parse([]byte(one("exclude: {" + many(80_000, "a%d: [],") + "}")))
+	refusal, ok := errors.AsType[*Error](err)
+	if took := time.Since(began); !ok || len(refusal.More) != 99 || took > 30*time.Second {
+		t.Errorf("%.300v after %v", err, took)
 	}
 }
 

@@ -152,3 +152,20 @@ func TestWords(t *testing.T) {
 		}
 	}
 }
+
+// A set shares no memory with the rules that it was made of.
+func TestASetIsItsOwn(t *testing.T) {
+	shares, values := map[string]float64{"a": 0.5, "default": 0.5}, []string{"x"}
+	set, err := NewSet(Rule{
+		Name: "r", Limit: 10, Window: window.Shape{Length: time.Second},
+		Priority: Priority{By: "class", Shares: shares},
+		Deny:     []List{{Attribute: "user", Values: values}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	shares["a"], values[0] = 0.1, "y"
+	if r := set.Rules()[0]; r.Priority.Shares["a"] != 0.5 || r.Deny[0].Values[0] != "x" {
+		t.Errorf("%v", r)
+	}
+}

@@ -23,14 +23,12 @@ func Open(path string, stdin io.Reader) ([]byte, *rules.Set, error) {
 	if path == Stdin {
 		name = "standard input"
 		// Read refuses the one byte more.
-		if file.Data, err = io.ReadAll(io.LimitReader(stdin, rules.MaxSize+1)); err != nil {
-			err = fmt.Errorf("load rules: %w", err)
-		}
+		file.Data, err = io.ReadAll(io.LimitReader(stdin, rules.MaxSize+1))
 	} else {
 		file, err = filewatch.Read(path, rules.MaxSize)
 	}
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, fmt.Errorf("load rules: %w", err)
 	}
 	set, err := envoyrules.Read(file.Data)
 	if refusal, ok := errors.AsType[*rules.Error](err); ok {

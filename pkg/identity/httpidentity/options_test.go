@@ -36,6 +36,19 @@ func TestOptionsRefused(t *testing.T) {
 	}
 }
 
+func TestOptionsAreCopied(t *testing.T) {
+	sources := map[string]Source{"user": FromHeader("X-User")}
+	trusted := proxies(t, "10.0.0.0/8")
+	b := builder(t, Options{TrustedProxies: trusted, Sources: sources})
+	delete(sources, "user")
+	trusted[0] = netip.MustParsePrefix("0.0.0.0/0")
+	rd, err := b.Reader([]string{"user"})
+	if err != nil || len(rd.Unknown()) != 0 {
+		t.Errorf("unknown are %q, %v", rd.Unknown(), err)
+	}
+	check(t, b, "a stranger", "192.0.2.7:80", http.Header{"X-Forwarded-For": {"6.6.6.6"}}, "192.0.2.7")
+}
+
 func TestParseProxies(t *testing.T) {
 	got, err := ParseProxies("10.1.2.3/8", "192.0.2.1", "::ffff:192.0.2.2", "2001:db8::/32")
 	if want := "[10.0.0.0/8 192.0.2.1/32 192.0.2.2/32 2001:db8::/32]"; err != nil || fmt.Sprint(got) != want {

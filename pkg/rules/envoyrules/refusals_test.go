@@ -75,6 +75,13 @@ func TestHostileFiles(t *testing.T) {
 	for i := range 9 {
 		merges += fmt.Sprintf("- &a%d {value: v%[1]d, <<: [%s]}\n", i+1, strings.Repeat(fmt.Sprintf("*a%d,", i), 9))
 	}
+	wrong := "domain: d\ndescriptors:\n- &a {key: a"
+	for i := range 90 {
+		wrong += fmt.Sprintf(", foo%d: 1", i)
+	}
+	wrong += "}\n- {key: b, descriptors: [" + strings.Repeat("*a,", 4000) + "]}\n"
+	empty := "domain: d\ndescriptors:\n- {metadata: &a {" + strings.Repeat("<<: [],", 4000) + "}, <<: [" +
+		strings.Repeat("*a,", 4000) + "], key: a, " + ok + "}\n"
 	deep := "domain: d\ndescriptors: " + strings.Repeat("[{key: a, descriptors: ", 4000) + "[" +
 		strings.Repeat("{key: x, foo: 1},", 20_000) + "]" + strings.Repeat("}]", 4000)
 	for _, tt := range []struct{ why, text, want string }{
@@ -84,9 +91,11 @@ func TestHostileFiles(t *testing.T) {
 		{"a list that says it is null", "domain: d\ndescriptors: !!null\n- key: a\n", "not supported here"},
 		{"a long chain of aliases", chain.String(), "within each other"},
 		{"deep, with many mistakes", deep, "max depth"},
-		{"aliases of aliases", laughs(), "line 5, column 95: aliases make the file too large"},
+		{"aliases of aliases", laughs(), "line 3, column 30: aliases make the file too large"},
 		{"a million overrides", many(), "its rules would exclude more than 200000"},
-		{"merges of merges", merges, "line 4, column 44: aliases make the file too large"},
+		{"merges of merges", merges, "line 4, column 32: aliases make the file too large"},
+		{"aliases of unknown fields", wrong, "aliases make the file too large"},
+		{"many merges of nothing", empty, "aliases make the file too large"},
 	} {
 		_, err := Read([]byte(tt.text))
 		if err == nil || !strings.Contains(err.Error(), tt.want) {

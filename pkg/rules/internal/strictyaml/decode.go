@@ -23,7 +23,7 @@ type Format struct {
 	Loose bool
 }
 
-// maxAliased bounds how many values aliases may stand for.
+// maxAliased bounds how many values aliases may stand for, with the names of their fields.
 const maxAliased = 1 << 18
 
 // Decode reads the document into a pointer to a struct with yaml tags. What is wrong with it is
@@ -190,8 +190,10 @@ func (d *Document) readStruct(n *yaml.Node, into reflect.Value) {
 	known := d.fields[into.Type()]
 	if known == nil {
 		for field := range into.Type().Fields() {
-			name, _, _ := strings.Cut(field.Tag.Get("yaml"), ",")
-			known = append(known, name)
+			if field.IsExported() { // else it is not one of the document's
+				name, _, _ := strings.Cut(field.Tag.Get("yaml"), ",")
+				known = append(known, name)
+			}
 		}
 		d.fields[into.Type()] = known
 	}
@@ -201,9 +203,8 @@ func (d *Document) readStruct(n *yaml.Node, into reflect.Value) {
 		} else if meant := closest(name.Value, known); meant != "" {
 			d.refuseName(name, meant, "unknown field %.40q: did you mean %q?", name.Value, meant)
 		} else {
-			// A last field without a name is not one of the document's.
-			want := strings.TrimSuffix(strings.Join(known, ", "), ", ")
-			d.refuseName(name, name.Value, "unknown field %.40q (want %s)", name.Value, want)
+			d.refuseName(name, name.Value, "unknown field %.40q (want %s)", name.Value,
+				strings.Join(known, ", "))
 		}
 	})
 }
@@ -217,7 +218,7 @@ func (d *Document) readMapping(n *yaml.Node, read func(name, field *yaml.Node)) 
 	}
 	lines := make(map[string]int, len(n.Content)/2)
 	var merged []*yaml.Node
-	for i := 0; i+1 < len(n.Content) && !d.done(); i += 2 {
+	for i := 0; i+1 < len(n.Content) && !d.stopped(n.Content[i]); i += 2 {
 		at, field := n.Content[i], n.Content[i+1]
 		name := at
 		if at.Kind == yaml.AliasNode && d.format.Loose {
@@ -242,25 +243,25 @@ func (d *Document) readMapping(n *yaml.Node, read func(name, field *yaml.Node)) 
 		}
 	}
 	for _, from := range merged {
-		d.merge(from, lines, read)
+		if from.Kind != yaml.SequenceNode || from.Tag != "!!seq" {
+			d.merge(from, lines, read)
+			continue
+		}
+		for _, one := range from.Content {
+			d.merge(one, lines, read)
+		}
 	}
 }
 
 // merge calls read for each name that is merged into a mapping from others, unless the mapping has
 // it.
 func (d *Document) merge(from *yaml.Node, lines map[string]int, read func(name, field *yaml.Node)) {
-	if from.Kind == yaml.SequenceNode {
-		for _, one := range from.Content {
-			d.merge(one, lines, read)
-		}
-		return
-	}
 	n := from
 	if n.Kind == yaml.AliasNode {
 		n = n.Alias
 	}
 	switch {
-	case n.Kind != yaml.MappingNode:
+	case n.Kind != yaml.MappingNode, n.Tag != "!!map":
 		d.refuseName(from, "<<", `"<<": want a mapping or a list of mappings`)
 		return
 	case d.open[n]:

@@ -172,7 +172,7 @@ func (d *Document) Mistakes() []Mistake {
 // Where the document ends before the path does, it is reported as far along as there is something.
 // One that follows from another mistake, at the same path, beneath it or above it, is left out.
 func (d *Document) Refuse(path []any, reason string) {
-	if d.Refused(path) {
+	if d.full() || d.Refused(path) {
 		return
 	}
 	at := d.root
