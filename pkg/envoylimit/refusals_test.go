@@ -171,3 +171,41 @@ func TestCompressed(t *testing.T) {
 		}
 	}
 }
+
+// FuzzShouldRateLimit: no bytes break the service; each has an answer with a status per descriptor,
+// or an error that says why not.
+func FuzzShouldRateLimit(f *testing.F) {
+	for _, r := range []*ratelimitv3.RateLimitRequest{
+		request("shop", 1, newDescriptor("user=ann")), request("shop", 2, withHits(newDescriptor("user=ann", "path=/checkout"), 0), newDescriptor("plan=a"), newDescriptor("gold=a")),
+		request("shop", 0, times(withLimit(newDescriptor("user=ann"), 5, typev3.RateLimitUnit_HOUR), 3)), request("", 1), request("x", 1, negative(newDescriptor())),
+		request("shop", 0, withLimit(newDescriptor("domain=\n", "domain="), 0, typev3.RateLimitUnit_DAY)),
+	} {
+		data, err := proto.Marshal(r)
+		must(f, err)
+		f.Add(data)
+	}
+	service := New(newChecker(f, shop), Options{Headers: XRateLimitHeaders})
+	f.Fuzz(func(t *testing.T, data []byte) {
+		r := new(ratelimitv3.RateLimitRequest)
+		if proto.Unmarshal(data, r) != nil {
+			return
+		}
+		answer, err := service.ShouldRateLimit(t.Context(), r)
+		switch {
+		case err != nil && status.Code(err) == codes.Unknown, err == nil && len(answer.Statuses) != len(r.Descriptors):
+			t.Fatalf("%v: %v, %v", r, answer, err)
+		case err != nil:
+			return
+		}
+		denied := false
+		for _, s := range answer.Statuses {
+			denied = denied || s.Code == over
+		}
+		if denied != (answer.OverallCode == over) {
+			t.Fatalf("%v: %v", r, answer)
+		}
+		if _, err := proto.Marshal(answer); err != nil {
+			t.Fatal(err)
+		}
+	})
+}

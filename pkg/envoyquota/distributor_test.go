@@ -130,3 +130,17 @@ func TestARuleChangeIsTold(t *testing.T) {
 		t.Errorf("%d ledgers after a minute", len(s.distributor.ledgers))
 	}
 }
+
+// Whoever connects again is a newcomer, and what it was assigned before is not given out twice.
+func TestAReconnectGetsNoMoreThanTheLimit(t *testing.T) {
+	s := newScript(t, "rules: [{name: r, key: [user], limit: 100/hour}]")
+	a := s.envoy()
+	first := only(t, s.report(a, 1, 0), "bucket").GetQuotaAssignmentAction().RateLimitStrategy.GetTokenBucket().MaxTokens
+	s.distributor.leave(s.now, a)
+	s.now += int64(19 * time.Second)
+	s.distributor.sweep(s.now) // the Envoy may still go by its assignments
+	again := s.report(s.envoy(), 0, 0)
+	if second := again[len(again)-1].GetQuotaAssignmentAction().RateLimitStrategy.GetTokenBucket().GetMaxTokens(); first+second > 99 {
+		t.Errorf("%d and %d of 99 that are left", first, second)
+	}
+}

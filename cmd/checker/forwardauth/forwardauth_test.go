@@ -215,3 +215,36 @@ func TestWait(t *testing.T) {
 		})
 	}
 }
+
+// FuzzOriginal: nothing makes it panic; headers that disagree are refused; and the first header is
+// decided.
+func FuzzOriginal(f *testing.F) {
+	f.Add("GET", "/a?b", "", "", "")
+	f.Add("", "/a", "/a", "http://h/a", "GET")
+	f.Add("PUT", "//x", "", "https://h", "POST")
+	f.Add("", "*", "\xff", "://", "%")
+	f.Fuzz(func(t *testing.T, method, uri, other, whole, otherMethod string) {
+		r := httptest.NewRequest("GET", Path, nil)
+		r.Header = http.Header{
+			forwardedMethod: {method}, forwardedURI: {uri}, originalURI: {other}, originalURL: {whole}, originalMethod: {otherMethod},
+		}
+		asked, err := originalRequest(t.Context(), r)
+		if err != nil {
+			if len(err.Error()) > 1000 {
+				t.Fatalf("an error of %d bytes", len(err.Error()))
+			}
+			return
+		}
+		for _, m := range []string{method, otherMethod} {
+			if m != "" && m != asked.Method {
+				t.Fatalf("%q and %q: method %q", method, otherMethod, asked.Method)
+			}
+		}
+		if uri != "" && other != "" && target(uri) != target(other) || uri != "" && whole != "" && target(uri) != target(whole) {
+			t.Fatalf("%q, %q, %q: decided as %q", uri, other, whole, asked.RequestURI)
+		}
+		if asked.URL == nil || uri != "" && asked.RequestURI != uri {
+			t.Fatalf("%q: decided as %q", uri, asked.RequestURI)
+		}
+	})
+}

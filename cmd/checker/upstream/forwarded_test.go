@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
+	"net/url"
 	"slices"
 	"strings"
 	"testing"
@@ -12,7 +13,8 @@ import (
 	"github.com/offpath-io/offpath/pkg/identity/httpidentity"
 )
 
-// rewritten passes a request from this peer through the proxy's rewriting, as httputil.ReverseProxy does it.
+// rewritten passes a request from this peer through the proxy's rewriting, as httputil.ReverseProxy
+// does it.
 func rewritten(p *proxy, peer string, headers ...string) *http.Request {
 	in := httptest.NewRequest("GET", "http://example.com/a", nil)
 	in.RemoteAddr, in.TLS = peer, nil
@@ -121,4 +123,32 @@ func TestParseTarget(t *testing.T) {
 			t.Errorf("%q: %v", text, err)
 		}
 	}
+}
+
+// FuzzForward: whatever a client sends, the service is told the client's own address, and no header
+// claims another.
+func FuzzForward(f *testing.F) {
+	f.Add("X-Forwarded-For", "6.6.6.6", false)
+	f.Add("x_forwarded-for", "6.6.6.6", true)
+	f.Add("Forwarded", `for="`, true)
+	f.Add("Connection", "X-Forwarded-For", false)
+	f.Fuzz(func(t *testing.T, name, value string, rfc bool) {
+		o := options(t, "http://127.0.0.1:3000")
+		if rfc {
+			o.Forwarding = httpidentity.Forwarded
+		}
+		in := &http.Request{URL: &url.URL{Path: "/"}, Host: "a", RemoteAddr: "192.0.2.1:80", Header: http.Header{http.CanonicalHeaderKey(name): {value}}}
+		out := in.Clone(t.Context())
+		(&proxy{options: o}).rewrite(&httputil.ProxyRequest{In: in, Out: out})
+		for name, values := range out.Header {
+			if !claims(name) {
+				continue
+			}
+			for _, v := range values {
+				if v != "192.0.2.1" && v != "a" && v != "http" && v != `for=192.0.2.1;host="a";proto=http` {
+					t.Fatalf("%s: %q", name, v)
+				}
+			}
+		}
+	})
 }
