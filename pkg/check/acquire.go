@@ -15,7 +15,7 @@ func (c *Checker) acquire(ctx context.Context, r *Request) (res Result, err erro
 	if by.limiter == nil && !by.program.strict || by.limiter != nil && by.limiter.group.Strict == nil {
 		return c.Do(*r), nil
 	}
-	a := newEvaluation()
+	a := newEvaluation(&c.host)
 	defer a.free()
 	cost := max(r.Cost, 1)
 	if !a.fill(by, by.now(c), r.Attributes, r.Key, cost, charging) || len(a.decisions) == 0 {

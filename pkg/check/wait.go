@@ -187,7 +187,7 @@ func (c *Checker) findLine(
 	attrs identity.Attributes, cost int64, isIt func(rule string, at waitingLine) bool,
 ) (waitingLine, bool) {
 	p := c.ruleset.Load()
-	a := newEvaluation()
+	a := newEvaluation(&c.host)
 	defer a.free()
 	if !a.match(p, attrs, c.host.Time(p.strict), max(cost, 1), peeking) {
 		return waitingLine{}, false
