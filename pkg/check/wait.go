@@ -29,6 +29,9 @@ import (
 // then, and the hit is given back if that can be, see [Result.Cancel]; otherwise its receipt, if
 // one was asked for, is there to be settled. When Run ends, what waits is denied.
 func (c *Checker) Wait(ctx context.Context, r Request) (Result, error) {
+	if _, err := c.deciderOf(&r); err != nil {
+		return Result{Err: err}, err
+	}
 	switch {
 	case r.Inline != nil || r.Mode != Charge && r.Mode != Reserve:
 		res := c.Do(r)
