@@ -48,6 +48,7 @@ type ruleDecision struct {
 func (q *ruleDecision) prepare() {
 	t := q.limits
 	q.By, q.Plain, q.Full, q.Blocks, q.CountsDenied = &t.Limits, nil, nil, true, false
+	q.Exceeds, q.Short = false, false // as of rules that were in force when the caller began to wait
 	if c := t.clauses; c != nil {
 		// Where a hit is denied although there is room elsewhere, the next one may find none, and
 		// has to wait for longer than the block would say.
