@@ -11,11 +11,11 @@ import (
 
 // acquire is Do for a request that waits for permits if nothing else denies it.
 func (c *Checker) acquire(ctx context.Context, r *Request) (res Result, err error) {
-	by, _ := c.deciderOf(r) // only an inline limit fails
+	by, _ := c.deciderOf(r) // Wait has seen that it does not fail
 	if by.limiter == nil && !by.program.strict || by.limiter != nil && by.limiter.group.Strict == nil {
 		return c.Do(*r), nil
 	}
-	a := newEvaluation()
+	a := newEvaluation(&c.host)
 	defer a.free()
 	cost := max(r.Cost, 1)
 	if !a.fill(by, by.now(c), r.Attributes, r.Key, cost, charging) || len(a.decisions) == 0 {

@@ -232,3 +232,22 @@ func TestAcquireUnderNewRules(t *testing.T) {
 		})
 	}
 }
+
+// TestExceededUnderNewRules: a hit that has waited is above the limit by the rule in force alone.
+func TestExceededUnderNewRules(t *testing.T) {
+	soft := strictRule("r", 2, time.Minute, 1)
+	soft.Throttle = rules.Throttle{Kind: rules.Soft, Exceed: 1}
+	inBubble(t, Options{}, []rules.Rule{soft}, func(t *testing.T, f *fleet) {
+		l := limiter(t, f.Checker, "r")
+		done := begin(func() (Decision, error) { return l.tryAcquire(t.Context(), "k", 3) })
+		f.settled()
+		reload(t, f.Checker, counter.SystemTime(), strictRule("r", 20, time.Minute, 1))
+		o := ended(done)
+		for i := 0; i < 2 && o == nil; i++ { // the first answer may be to the request of before
+			f.settled()
+			f.grants(counter.SystemTime(), 0, 5, 5, 0)
+			o = ended(done)
+		}
+		expect(t, o != nil && o.d.Allowed && o.d.Limit == 20 && !o.d.Exceeded, "%+v", o)
+	})
+}

@@ -48,7 +48,7 @@ func (c *Checker) deciderOf(r *Request) (by decider, err error) {
 
 // charge charges a request in a mode that Check does not have, or with a receipt.
 func (c *Checker) charge(res *Result, by decider, now int64, r *Request) {
-	a := newEvaluation()
+	a := newEvaluation(&c.host)
 	defer a.free()
 	purpose := charging
 	switch r.Mode {

@@ -1,7 +1,6 @@
 package check
 
 import (
-	"sync"
 	"time"
 	"unsafe"
 
@@ -12,6 +11,7 @@ import (
 
 // evaluation is the working memory of one check by several rules.
 type evaluation struct {
+	host      *counter.Host // whose pool it goes back to
 	program   *ruleset
 	found     []*rules.Rule
 	text      []byte
@@ -48,6 +48,7 @@ type ruleDecision struct {
 func (q *ruleDecision) prepare() {
 	t := q.limits
 	q.By, q.Plain, q.Full, q.Blocks, q.CountsDenied = &t.Limits, nil, nil, true, false
+	q.Exceeds, q.Short = false, false // as of rules that were in force when the caller began to wait
 	if c := t.clauses; c != nil {
 		// Where a hit is denied although there is room elsewhere, the next one may find none, and
 		// has to wait for longer than the block would say.
@@ -126,13 +127,17 @@ func (a *evaluation) unlock() {
 	}
 }
 
-// evaluations are working memories that are not in use.
-var evaluations = sync.Pool{New: func() any { return new(evaluation) }}
+// newEvaluation returns working memory of the checker's own: it holds on to what it was used for,
+// and must not keep another checker in memory.
+func newEvaluation(h *counter.Host) *evaluation {
+	if a, ok := h.Scratch.Get().(*evaluation); ok {
+		return a
+	}
+	return &evaluation{host: h}
+}
 
-func newEvaluation() *evaluation { return evaluations.Get().(*evaluation) }
-
-// free lets another check have the memory.
-func (a *evaluation) free() { evaluations.Put(a) }
+// free lets another check of the checker have the memory.
+func (a *evaluation) free() { a.host.Scratch.Put(a) }
 
 // purpose is what rules are asked for.
 type purpose uint8

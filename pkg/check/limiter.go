@@ -83,7 +83,7 @@ func (l *Limiter) decide(d *Decision, t *limits, c counter.Locked, now, cost int
 
 // checkHashed is checkAt for a key that is to be hashed.
 func (l *Limiter) checkHashed(d *Decision, t *limits, now int64, key string, cost int64) {
-	a := newEvaluation()
+	a := newEvaluation(l.group.Host)
 	defer a.free()
 	a.text = l.group.Host.AppendText(a.text[:0], key)
 	l.checkAt(d, t, now, textAt(a.text, 0, len(a.text)), cost)
@@ -91,7 +91,7 @@ func (l *Limiter) checkHashed(d *Decision, t *limits, now int64, key string, cos
 
 // checkAlone is checkAt for limits with clauses.
 func (l *Limiter) checkAlone(d *Decision, t *limits, now int64, key string, cost int64) {
-	a := newEvaluation()
+	a := newEvaluation(l.group.Host)
 	defer a.free()
 	a.askAlone(l, t, now, key, max(cost, 1), charging)
 	a.decideOne(d, nil, now)
@@ -100,7 +100,7 @@ func (l *Limiter) checkAlone(d *Decision, t *limits, now int64, key string, cost
 
 // checkBlocked denies a hit of a blocked key; false if it is not blocked.
 func (l *Limiter) checkBlocked(d *Decision, t *limits, now int64, key string, cost int64) bool {
-	a := newEvaluation()
+	a := newEvaluation(l.group.Host)
 	defer a.free()
 	a.askAlone(l, t, now, key, max(cost, 1), charging)
 	if !a.decisions[0].barred {

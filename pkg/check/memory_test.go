@@ -6,6 +6,7 @@ import (
 	"sync"
 	"testing"
 	"time"
+	"weak"
 
 	"github.com/offpath-io/offpath/pkg/rules"
 )
@@ -78,6 +79,22 @@ func heap() int {
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	return int(m.HeapAlloc)
+}
+
+// TestCheckerIsForgotten when nobody holds it, although another one is at work.
+func TestCheckerIsForgotten(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	other := newChecker(t, Options{}, rule("a", 10, time.Hour, 1))
+	gone := func() weak.Pointer[Checker] {
+		c := newChecker(t, Options{}, rule("a", 10, time.Hour, 1), rule("b", 10, time.Hour, 1))
+		c.Check(user("k"), 1)
+		return weak.Make(c)
+	}()
+	for range 10 { // pools give up what they hold in the second
+		other.Check(user("k"), 1)
+		runtime.GC()
+	}
+	expect(t, gone.Value() == nil, "the memory of the other's checks holds it")
 }
 
 // TestMemoryPerKey measures what a live key takes beside its text, far from its limit and near it.

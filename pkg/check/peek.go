@@ -10,7 +10,7 @@ import (
 func (c *Checker) peek(
 	by decider, now int64, attrs identity.Attributes, key string, cost int64,
 ) (d Decision) {
-	a := newEvaluation()
+	a := newEvaluation(&c.host)
 	defer a.free()
 	switch {
 	case !a.fill(by, now, attrs, key, cost, peeking):

@@ -14,7 +14,7 @@ func (c *Checker) Check(attrs identity.Attributes, cost int64) (d Decision) {
 
 // check writes its decision to d, which is zero.
 func (c *Checker) check(d *Decision, p *ruleset, now int64, attrs identity.Attributes, cost int64) {
-	a := newEvaluation()
+	a := newEvaluation(&c.host)
 	defer a.free()
 	if !a.match(p, attrs, now, cost, charging) {
 		a.denyBarred(d, attrs, now)

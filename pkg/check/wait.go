@@ -29,6 +29,9 @@ import (
 // then, and the hit is given back if that can be, see [Result.Cancel]; otherwise its receipt, if
 // one was asked for, is there to be settled. When Run ends, what waits is denied.
 func (c *Checker) Wait(ctx context.Context, r Request) (Result, error) {
+	if _, err := c.deciderOf(&r); err != nil {
+		return Result{Err: err}, err
+	}
 	switch {
 	case r.Inline != nil || r.Mode != Charge && r.Mode != Reserve:
 		res := c.Do(r)
@@ -187,7 +190,7 @@ func (c *Checker) findLine(
 	attrs identity.Attributes, cost int64, isIt func(rule string, at waitingLine) bool,
 ) (waitingLine, bool) {
 	p := c.ruleset.Load()
-	a := newEvaluation()
+	a := newEvaluation(&c.host)
 	defer a.free()
 	if !a.match(p, attrs, c.host.Time(p.strict), max(cost, 1), peeking) {
 		return waitingLine{}, false

@@ -326,6 +326,13 @@ func TestSenselessRequests(t *testing.T) {
 	if res := other.Do(Request{Limiter: l, Key: "k"}); res.Err == nil || res.Allowed {
 		t.Errorf("with the limiter of another checker: %+v", res)
 	}
+	for _, mode := range []Mode{Charge, Reserve, Peek} {
+		for _, r := range []Request{{Key: "k", Mode: mode}, {Limiter: l, Key: "k", Mode: mode}} {
+			if res, err := other.Wait(t.Context(), r); err == nil || err != res.Err || res.Allowed {
+				t.Errorf("a wait in mode %d: %+v, %v", mode, res, err)
+			}
+		}
+	}
 	if d := c.Do(Request{Limiter: l, Key: "k", Mode: Peek}); d.Remaining != 10 {
 		t.Errorf("%d remain of 10", d.Remaining)
 	}

@@ -55,6 +55,7 @@ type Host struct {
 	Rounds  rounds
 	Wake    chan struct{} // holds one if an early flush is wanted
 
+	Scratch   sync.Pool    // working memory of checks
 	leaseTrip atomic.Int64 // ns that a lease request takes, smoothed; 0 before the first answer
 
 	// The reporter's lock guards these.
