@@ -1,6 +1,10 @@
 package counter
 
-import "time"
+import (
+	"time"
+
+	"github.com/offpath-io/offpath/pkg/check/internal/forecast"
+)
 
 // Withdraw withdraws the allowance or block: what was left of it is not charged.
 func (c Locked) Withdraw(now int64) {
@@ -188,3 +192,22 @@ func (c Locked) block(t *Limits, at int64) {
 	c.endAt(at + int64(after))
 	c.Allowance.Store(Blocked | t.Stamp)
 }
+
+// within is now or, if that is later, the last moment before hits leave at once: what was taken off
+// an allowance was taken before. The lock is held, the counter not rotated.
+func (c Locked) within(now int64) int64 {
+	if forecast.LeavesAtOnce(c.Group.Shape) {
+		return min(now, c.End()-1)
+	}
+	return now
+}
+
+// slice is the number of the slice of time, as long as a window, in which the store counts a rule's
+// new keys; buckets are parts of one.
+func (g *Group) slice(bucket int64) int64 {
+	n := int64(g.Shape.Buckets)
+	return (bucket - (bucket%n+n)%n) / n
+}
+
+// sliceEnd is when the slice that a bucket is part of ends; fleet time.
+func (g *Group) sliceEnd(bucket int64) int64 { return (g.slice(bucket) + 1) * int64(g.Shape.Length) }

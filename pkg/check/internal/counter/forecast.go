@@ -199,15 +199,6 @@ func (c Locked) observeForecast(t *Limits, at int64, w Update, news int64) {
 	c.Look(t, at)
 }
 
-// within is now or, if that is later, the last moment before hits leave at once: what was taken off
-// an allowance was taken before. The lock is held, the counter not rotated.
-func (c Locked) within(now int64) int64 {
-	if forecast.LeavesAtOnce(c.Group.Shape) {
-		return min(now, c.End()-1)
-	}
-	return now
-}
-
 // foreseeLeaving tells the forecast which hits leave when so many new buckets come, which the
 // counter has not taken in yet.
 func (c Locked) foreseeLeaving(by int64) {

@@ -220,3 +220,21 @@ func floorDiv(a, b int64) int64 {
 	}
 	return q
 }
+
+// Land notes that the counter's report has ended without an answer that counts.
+func (counter *Counter) Land(fleet int64) {
+	c := counter.Lock()
+	defer c.Unlock()
+	c.landLocked(fleet)
+}
+
+// landLocked lets the counter leave, unless it has new hits.
+func (c Locked) landLocked(fleet int64) {
+	c.State &^= InFlight
+	if c.Forecast() != nil {
+		clear(c.Forecast().inFlight)
+	}
+	if !c.Is(queued) {
+		c.age(fleet)
+	}
+}

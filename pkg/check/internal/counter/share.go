@@ -15,16 +15,6 @@ func (c Locked) freshness(t *Limits) Freshness {
 	return c.Group.Freshness(t)
 }
 
-// slice is the number of the slice of time, as long as a window, in which the store counts a rule's
-// new keys; buckets are parts of one.
-func (g *Group) slice(bucket int64) int64 {
-	n := int64(g.Shape.Buckets)
-	return (bucket - (bucket%n+n)%n) / n
-}
-
-// sliceEnd is when the slice that a bucket is part of ends; fleet time.
-func (g *Group) sliceEnd(bucket int64) int64 { return (g.slice(bucket) + 1) * int64(g.Shape.Length) }
-
 // checkers returns the size of the fleet, this checker included, as far as it is known.
 func (g *Group) checkers() int64 {
 	n := g.Host.Fleet.Load()

@@ -7,38 +7,6 @@ import (
 	"github.com/offpath-io/offpath/pkg/events"
 )
 
-// land ends a flight, and puts its hits down as answered or lost.
-func (b *Reporter) land(s *shard, f *inFlightReport, putDown func(o *counter.ReportState, hits int64)) {
-	for _, h := range f.hits {
-		h.group.Owed.InFlight -= h.hits
-		putDown(&h.group.Owed, h.hits)
-	}
-	clear(f.rows) // their counters may leave, and should not be kept by a report that is over
-	clear(f.hits)
-	s.flight, s.spare = nil, f
-}
-
-// landSettlements takes in that a report has ended, and whether its settlements were dealt with,
-// but for those that were not covered. Others go into another report.
-func (b *Reporter) landSettlements(f *inFlightReport, dealtWith bool, uncovered []uint32, fleet int64) {
-	if q := b.o.Settling; dealtWith {
-		q.Answered(f.settlements, uncovered, fleet)
-	} else {
-		q.Return(f.settlements...)
-	}
-}
-
-// giveUp ends a flight whose answer will not come or not count: its hits are put down as lost.
-func (b *Reporter) giveUp(s *shard, f *inFlightReport, fleet int64) {
-	b.counts.GivenUp++
-	f.tell(GivenUp)
-	b.landSettlements(f, false, nil, fleet)
-	for _, r := range f.rows {
-		r.counter.Land(fleet)
-	}
-	b.land(s, f, func(o *counter.ReportState, hits int64) { o.Lost += hits })
-}
-
 // repeat sends again what has waited too long for its answer, and gives up what is too old.
 func (b *Reporter) repeat(now int64) {
 	for i := range b.shards {
