@@ -62,7 +62,7 @@ func (c *Checker) install(next, old *ruleset) (adjust bool) {
 		}
 		l.setLimits(e.limits)
 	}
-	fleet, retired := c.reporter.FleetTime(), false
+	fleet, retired := c.reporter.FleetTimeLocked(), false
 	for _, e := range old.all() {
 		l := e.limiter
 		if l.installed == c.retirees.installs {

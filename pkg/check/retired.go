@@ -64,7 +64,7 @@ func (c *Checker) releaseRetired(fleet int64) {
 		if !l.group.Retired.Load() { // it has come back
 			continue
 		}
-		if !l.leave() {
+		if !l.leaveLocked() {
 			f.retired = append(f.retired, l)
 			continue
 		}
@@ -89,8 +89,8 @@ func (c *Checker) releaseRetired(fleet int64) {
 	}
 }
 
-// leave marks a limiter as let go, if it holds nothing. The reporter's lock is held.
-func (l *Limiter) leave() bool {
+// leaveLocked marks a limiter as let go, if it holds nothing; the reporter is locked.
+func (l *Limiter) leaveLocked() bool {
 	holds := func() bool {
 		return l.group.Counters.Load() != 0 || l.group.Late.Load() != 0 || l.group.Owed.InFlight != 0 || l.group.Owed.QueuedLate
 	}

@@ -55,7 +55,7 @@ func (s Stats) Unreported() int64 {
 func (c *Checker) Stats() Stats {
 	c.reporter.Lock()
 	defer c.reporter.Unlock()
-	r := c.reporter.Stats()
+	r := c.reporter.StatsLocked()
 	s := Stats{
 		LiveKeys:        int(c.host.LiveKeys.Load()),
 		IdleKeys:        c.host.Idle.Count(),
@@ -103,8 +103,8 @@ func (c *Checker) ruleStats() []RuleStats {
 	return all
 }
 
-// stats returns this limiter's counters, but for what has been put down as past. the reporter's
-// lock is held.
+// stats returns this limiter's counters, but for what has been put down as past. The reporter
+// is locked.
 func (l *Limiter) stats(local bool) RuleStats {
 	r := RuleStats{
 		Answered: l.group.Owed.Answered,

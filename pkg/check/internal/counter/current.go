@@ -194,7 +194,7 @@ func (c Locked) block(t *Limits, at int64) {
 }
 
 // within is now or, if that is later, the last moment before hits leave at once: what was taken off
-// an allowance was taken before. The lock is held, the counter not rotated.
+// an allowance was taken before. The counter is not rotated yet.
 func (c Locked) within(now int64) int64 {
 	if forecast.LeavesAtOnce(c.Group.Shape) {
 		return min(now, c.End()-1)

@@ -7,8 +7,8 @@ package counter
 // check that finds it so, ends the wait. No key is quiet before an answer or an alarm has told what
 // others have admitted: a checker that has just started knows nothing of what is used up.
 
-// mayDefer lets a counter's hits wait if its key is quiet. The counter's lock is held, it is
-// withdrawn, rotated, and just off its queue.
+// mayDefer lets a counter's hits wait if its key is quiet. The counter is
+// current, and just off its queue.
 func (c Locked) mayDefer(fleet int64, mayWait bool) bool {
 	g := c.Group
 	patience, t := g.patience(), g.Limits.Load()

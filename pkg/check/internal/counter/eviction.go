@@ -21,8 +21,7 @@ func (c Locked) age(fleet int64) {
 	}
 }
 
-// ageForecast lets the forecast of a counter, if it has one, wait to leave. The counter's lock is
-// held.
+// ageForecast lets the forecast of a counter, if it has one, wait to leave.
 func (c Locked) ageForecast(fleet int64) {
 	if a := c.Forecast(); a != nil && !a.ageing && !c.Is(Dead) {
 		a.ageing = true

@@ -170,7 +170,7 @@ func (c Locked) awaitFullRound(at int64) {
 const RefusalTime = int64(4e6)
 
 // observeForecast takes in what a message says of a counter near its limit, by which others' hits
-// were news. The lock is held, the counter current, and the message's totals merged.
+// were news. The counter is current, and the message's totals merged.
 func (c Locked) observeForecast(t *Limits, at int64, w Update, news int64) {
 	a := c.Forecast()
 	a.falseDenials.Observe(news)
@@ -215,7 +215,7 @@ func (c Locked) doubt(t *Limits, at, cost, denials int64) {
 }
 
 // findFalseDenials compares denials with what a message, made at a time, has told; whole says
-// whether everybody reports in its round. The lock is held, the counter current, and
+// whether everybody reports in its round. The counter is current, and
 // the message's totals merged.
 func (c Locked) findFalseDenials(t *Limits, made, fast int64, whole bool) {
 	g, f := c.Group, &c.Forecast().falseDenials

@@ -141,7 +141,7 @@ func times(counts []int64, factor int64) []int64 {
 }
 
 // took notes when an own hit came, and when it has drained in the queue of a leaky bucket. The
-// counter has been charged for it, and its lock is held; its turn is after so long.
+// counter has been charged for it; its turn is after so long.
 func (c Locked) took(t *Limits, at, cost int64, wait time.Duration) {
 	c.date(t, at, cost)
 	d := c.levelState()

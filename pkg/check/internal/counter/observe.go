@@ -39,7 +39,7 @@ func (c Locked) noteOverflow(made, fleet int64) {
 }
 
 // enter brings a counter into the shard's generation: the base of an older one no longer counts.
-// The counter's lock is held, its allowance is withdrawn, and nothing of it is in flight, or else
+// Its allowance is withdrawn, and nothing of it is in flight, or else
 // what is has just been answered in that generation.
 func (c Locked) enter(state uint8) {
 	if c.generation != state {

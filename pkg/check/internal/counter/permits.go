@@ -13,7 +13,7 @@ func (c Locked) Moment(at int64) permit.Moment {
 }
 
 // What a check does in a counter of a strict limiter, in place of what counter.go and limiter.go
-// do. The counter's lock is held in all of it, unless it says otherwise.
+// do.
 
 // permitted is how many hits the permits allow at time at. The counter is current. It
 // stays out of room, which other counters' checks go through.

@@ -57,8 +57,8 @@ type Groups interface {
 
 func (b *Reporter) Init(h *counter.Host, o Config) { b.host, b.o = h, o }
 
-// FleetTime returns the fleet's time of the last step or message. The lock is held.
-func (b *Reporter) FleetTime() int64 { return b.host.Clock.Fleet(b.now) }
+// FleetTimeLocked returns the fleet's time of the last step or message.
+func (b *Reporter) FleetTimeLocked() int64 { return b.host.Clock.Fleet(b.now) }
 
 // Reporter is everything off the critical path: the queues of counters to report, the reports in
 // flight, the counters that may leave. One lock holds it all together; no check ever takes it.

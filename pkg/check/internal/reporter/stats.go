@@ -6,10 +6,10 @@ import (
 	"github.com/offpath-io/offpath/pkg/check/internal/counter"
 )
 
-// Stats returns a snapshot. Hits that were taken off allowances until now are in the tallies of
-// their groups from then on. The lock is held.
-func (b *Reporter) Stats() Stats {
-	b.eachQueued((*counter.Counter).PutDown)
+// StatsLocked returns a snapshot. Hits that were taken off allowances until now are in the tallies
+// of their groups from then on.
+func (b *Reporter) StatsLocked() Stats {
+	b.eachQueuedLocked((*counter.Counter).PutDown)
 	s := b.counts
 	s.Shards = len(b.shards)
 	if b.lastContact != 0 {
@@ -18,9 +18,9 @@ func (b *Reporter) Stats() Stats {
 	return s
 }
 
-// eachQueued calls f with every queued counter, which are all that may hold an allowance. Some may
-// come twice. The reporter's lock is held, so that none leaves its queue.
-func (b *Reporter) eachQueued(f func(*counter.Counter)) {
+// eachQueuedLocked calls f with every queued counter, which are all that may hold an allowance.
+// Some may come twice. While the reporter is locked, none leaves its queue.
+func (b *Reporter) eachQueuedLocked(f func(*counter.Counter)) {
 	b.host.EachDirty(f)
 	for _, c := range b.unsharded {
 		f(c)
