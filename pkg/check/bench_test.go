@@ -3,6 +3,7 @@ package check
 import (
 	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"testing"
 	"time"
 
@@ -212,4 +213,42 @@ func BenchmarkIdleKeys(b *testing.B) {
 		}
 		benchmark(b, fmt.Sprint(n, " keys"), step)
 	}
+}
+
+// BenchmarkReturningKeys is of the first check of a key that the idle cache remembers. bytes/key is
+// what such a key takes, its text included.
+func BenchmarkReturningKeys(b *testing.B) {
+	const n = 100_000
+	var before, after runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&before)
+	link := new(echo)
+	c := newChecker(b, Options{Link: link, HelloEvery: time.Hour}, rule("r", 1000, 24*time.Hour, 1))
+	openIdle(b, c, 2*n)
+	l, now := limiter(b, c, "r"), noon
+	link.step(c, now)
+	keys := make([]string, n)
+	for i := range keys {
+		keys[i] = fmt.Sprint("key ", i)
+		atTime(now, l).Check(keys[i], 1)
+		if i%1000 == 999 {
+			now += 50 * ms
+			link.step(c, now)
+		}
+	}
+	for range 200 {
+		now += second
+		link.step(c, now)
+	}
+	c.host.Idle.Cache.Wait()
+	s := c.Stats()
+	runtime.GC()
+	runtime.ReadMemStats(&after)
+	i := 0
+	benchmark(b, "first check", func() {
+		atTime(now, l).Check(keys[i%n], 1)
+		i++
+	})
+	b.Logf("%d live keys, %d idle ones, %d bytes per key", s.LiveKeys, s.IdleKeys, int(after.HeapAlloc-before.HeapAlloc)/n)
+	runtime.KeepAlive(keys)
 }

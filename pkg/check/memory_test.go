@@ -213,6 +213,34 @@ func TestAlarmsCountWithoutRoom(t *testing.T) {
 	expect(t, !d.Allowed && d.RetryAfter == Never, "a cost above the limit: %+v", d)
 }
 
+// TestSilentKeysMoveToTheIdleCache and still count when they come back. A blocked key stays in the
+// table: the cache may forget it.
+func TestSilentKeysMoveToTheIdleCache(t *testing.T) {
+	link := new(echo)
+	c := newChecker(t, Options{Link: link, HelloEvery: time.Hour}, rule("r", 10, time.Hour, 1))
+	openIdle(t, c, 1000)
+	l, now := limiter(t, c, "r"), noon
+	link.step(c, now)
+	atTime(now, l).Check("k", 7)
+	atTime(now, l).Check("blocked", 10)
+	for range 30 {
+		now += second
+		link.step(c, now)
+	}
+	require(t, c.Stats().LiveKeys == 2, "after 30 s: %+v", c.Stats())
+	for range 50 {
+		now += second
+		link.step(c, now)
+	}
+	c.host.Idle.Cache.Wait()
+	s := c.Stats()
+	expect(t, s.LiveKeys == 1 && s.IdleKeys == 1, "%d live keys, %d idle ones, want one of each", s.LiveKeys, s.IdleKeys)
+	d := atTime(now, l).Check("k", 1)
+	expect(t, d.Allowed && d.Remaining == 2, "after its return: %+v, want 10-7-1 left", d)
+	d = atTime(now, l).Check("blocked", 1)
+	expect(t, !d.Allowed, "the blocked key: %+v", d)
+}
+
 // TestConcurrentChecksFindOneCell per key, whichever goroutine makes it: of all first hits one
 // passes.
 func TestConcurrentChecksFindOneCell(t *testing.T) {

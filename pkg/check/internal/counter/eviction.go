@@ -128,7 +128,8 @@ func (h *Host) consider(counter *Counter, fleet int64, crowded bool) {
 	if c.Is(queued | InFlight) {
 		return
 	}
-	if c.mayLeave(c.roomBehindBlock(fleet), fleet, crowded) {
+	room := c.roomBehindBlock(fleet)
+	if c.mayLeave(room, fleet, crowded) {
 		c.Group.drop(c)
 		return
 	}
@@ -136,7 +137,7 @@ func (h *Host) consider(counter *Counter, fleet int64, crowded bool) {
 		c.setForecast(nil) // it takes more memory than the counter; a key that comes again gets another
 	}
 	c.State |= ageing
-	later := c.laterLook(fleet)
+	later := c.laterLook(room, fleet)
 	h.Ageing.Known[later].Push(aged{c.Counter, fleet + int64(laterLook)<<later})
 }
 
@@ -151,9 +152,10 @@ func (c Locked) roomBehindBlock(fleet int64) int64 {
 	return room
 }
 
-// laterLook is in which of the later queues a counter is to wait. The counter is current.
-func (c Locked) laterLook(fleet int64) int {
-	if c.Forecast() != nil || c.Permits() != nil || c.Group.Retired.Load() {
+// laterLook is in which of the later queues a counter is to wait, which has this much room. The
+// counter is current.
+func (c Locked) laterLook(room, fleet int64) int {
+	if c.Forecast() != nil || c.Permits() != nil || c.Group.Retired.Load() || c.mayIdle(room) {
 		return 0 // it may leave, or need less memory, before it is empty
 	}
 	shape, totals := c.Group.Shape, c.Totals()
@@ -191,5 +193,11 @@ func (c Locked) mayLeave(room, fleet int64, crowded bool) bool {
 	case room < 1:
 		return crowded && c.silent(fleet) >= ticks(silentBlock)
 	}
-	return crowded
+	return crowded || c.mayIdle(room) && c.silent(fleet) >= ticks(silentKey)
+}
+
+// mayIdle says whether the idle cache may have the counter once its key has been silent. A blocked
+// key stays in the table, since the cache may forget it.
+func (c Locked) mayIdle(room int64) bool {
+	return room > 0 && !c.Group.Host.Config.Local && c.Group.Host.Idle.isOpen()
 }

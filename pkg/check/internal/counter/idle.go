@@ -44,6 +44,11 @@ func (i *idleCounters) use(f func(*ristretto.Cache[uint64, *Counter])) {
 	}
 }
 
+func (i *idleCounters) isOpen() (open bool) {
+	i.use(func(*ristretto.Cache[uint64, *Counter]) { open = true })
+	return open
+}
+
 // Count returns roughly how many counters there are.
 func (i *idleCounters) Count() (n int) {
 	i.use(func(cache *ristretto.Cache[uint64, *Counter]) { n = int(cache.MaxCost() - cache.RemainingCost()) })
