@@ -11,7 +11,8 @@ import (
 	"github.com/offpath-io/offpath/internal/testing/servers/serverstest"
 )
 
-// TestEverythingInOneProcess is what "go run ./cmd/checker" does, with a rule that is not over after a second.
+// TestEverythingInOneProcess is what "go run ./cmd/checker" does, with a rule that is not over
+// after a second.
 func TestEverythingInOneProcess(t *testing.T) {
 	d := daemontest.Start(t, options{}.run, "--rules", writeFile(t, daily(15)), "--stop-delay",
 		"1ms", "--log-level", "debug",
@@ -54,7 +55,8 @@ func TestEverythingInOneProcess(t *testing.T) {
 	if status, _ := daemontest.Do(t, "POST", url, kristie); status != 0 {
 		t.Errorf("the listener still answers: %d", status)
 	}
-	// The listeners close after it has said that it leaves, and hits are delivered after the last request.
+	// The listeners close after it has said that it leaves, and hits are delivered after the last
+	// request.
 	order := regexp.MustCompile(
 		`(?s)"not ready any more; servers stop soon" delay=1ms.*part="HTTP API".*part=reporter.*part="embedded aggregator"`)
 	if !order.MatchString(d.Stderr()) {
@@ -67,8 +69,8 @@ func TestEverythingInOneProcess(t *testing.T) {
 	}
 }
 
-// TestStrictEnforcement: the first request of a key waits for its permit, or, told not to wait, is denied until one has come; and
-// then the limit holds.
+// TestStrictEnforcement: the first request of a key waits for its permit, or, told not to wait, is
+// denied until one has come; and then the limit holds.
 func TestStrictEnforcement(t *testing.T) {
 	rules := writeFile(t, "rules: [{name: per-user, key: [user], limit: 5/day, enforcement: strict}]")
 	for wait, first := range map[string]int{"1m": 200, "0": 429} {
@@ -101,7 +103,8 @@ func TestPortsInUse(t *testing.T) {
 	}
 }
 
-// TestWithoutNATS: a checker whose NATS is down decides and says what it waits for; also when NATS goes again.
+// TestWithoutNATS: a checker whose NATS is down decides and says what it waits for; also when NATS
+// goes again.
 func TestWithoutNATS(t *testing.T) {
 	t.Parallel()
 	nats := serverstest.NATS(t)

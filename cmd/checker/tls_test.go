@@ -91,7 +91,8 @@ func fetch(t *testing.T, client *http.Client, method, url, body string) (*http.R
 	return response, text, err
 }
 
-// TestListenersOverTLS: all listeners speak TLS, HTTP/2 too, and nothing else; the admin API answers only those it knows.
+// TestListenersOverTLS: all listeners speak TLS, HTTP/2 too, and nothing else; the admin API
+// answers only those it knows.
 func TestListenersOverTLS(t *testing.T) {
 	s := startSecured(t, "admin")
 	stranger, known := s.client(t), s.client(t, s.ca.Pair("prometheus"))
@@ -133,8 +134,8 @@ func TestListenersOverTLS(t *testing.T) {
 	}
 }
 
-// TestServiceOverTLS: the reverse proxy trusts the service's authority alone, and shows it a certificate; when both change, it
-// does so for the new ones.
+// TestServiceOverTLS: the reverse proxy trusts the service's authority alone, and shows it a
+// certificate; when both change, it does so for the new ones.
 func TestServiceOverTLS(t *testing.T) {
 	first, second := tlsfilestest.NewAuthority(t, "first"), tlsfilestest.NewAuthority(t, "second")
 	var now atomic.Pointer[tls.Config]
@@ -171,8 +172,8 @@ func TestServiceOverTLS(t *testing.T) {
 	answers(200, "hello proxy-2")
 }
 
-// TestAuthorityTakenBack: clients of an authority that is taken out of the file are out at once, also on connections that they
-// have had.
+// TestAuthorityTakenBack: clients of an authority that is taken out of the file are out at once,
+// also on connections that they have had.
 func TestAuthorityTakenBack(t *testing.T) {
 	s := startSecured(t, "listen", "grpc")
 	web := s.client(t, s.ca.Pair("web"))

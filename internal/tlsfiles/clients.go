@@ -14,8 +14,9 @@ type ServerTLS struct {
 	clients clients
 }
 
-// Listener returns a listener whose connections the server knows: when the authorities of its clients change, it hangs up on those that the
-// new ones do not vouch for. The server still has to speak TLS by the server's Config.
+// Listener returns a listener whose connections the server knows: when the authorities of its
+// clients change, it hangs up on those that the new ones do not vouch for. The server still has to
+// speak TLS by the server's Config.
 func (d *ServerTLS) Listener(l net.Listener) net.Listener { return knownListener{l, &d.clients} }
 
 type knownListener struct {
@@ -76,7 +77,8 @@ func (all *clients) add(c *client, shown []*x509.Certificate) {
 	all.open[c] = shown
 }
 
-// hangUp closes the connections that these authorities do not vouch for, and returns how many that were.
+// hangUp closes the connections that these authorities do not vouch for, and returns how many that
+// were.
 func (all *clients) hangUp(authorities *x509.CertPool) int {
 	var strangers []*client
 	all.mu.Lock()
@@ -92,7 +94,8 @@ func (all *clients) hangUp(authorities *x509.CertPool) int {
 	return len(strangers)
 }
 
-// vouched returns why the authorities do not vouch for a client that has shown these certificates, its own first.
+// vouched returns why the authorities do not vouch for a client that has shown these certificates,
+// its own first.
 func vouched(shown []*x509.Certificate, authorities *x509.CertPool) error {
 	between := x509.NewCertPool()
 	for _, cert := range shown[1:] {

@@ -98,7 +98,8 @@ func shown(address string, config *tls.Config) (name string, err error) {
 	return conn.ConnectionState().PeerCertificates[0].Subject.CommonName, nil
 }
 
-// server opens one with files of an authority, and says where; known are whom it knows, "" for everybody.
+// server opens one with files of an authority, and says where; known are whom it knows, "" for
+// everybody.
 func (w *world) server(f tlsfilestest.Files, known string) (server *ServerTLS, address string) {
 	w.t.Helper()
 	server, err := w.files.Server("listen", Paths{Authorities: known, Cert: f.Cert, Key: f.Key})
@@ -113,7 +114,8 @@ func write(t *testing.T, path, content string) string {
 	return path
 }
 
-// TestRotation: a server shows the newest good certificate, and whoever is refused in between leaves the old one in force.
+// TestRotation: a server shows the newest good certificate, and whoever is refused in between
+// leaves the old one in force.
 func TestRotation(t *testing.T) {
 	ca, w := tlsfilestest.NewAuthority(t, "authority"), newWorld(t)
 	f := ca.Dir("first")
@@ -155,7 +157,8 @@ func TestRotation(t *testing.T) {
 	w.await("all is well", func() bool { return state().Trouble == nil })
 }
 
-// TestKubernetes: certificate and key are links through a link to a directory, which is swapped: nobody ever sees halves.
+// TestKubernetes: certificate and key are links through a link to a directory, which is swapped:
+// nobody ever sees halves.
 func TestKubernetes(t *testing.T) {
 	ca, w, mount := tlsfilestest.NewAuthority(t, "authority"), newWorld(t), t.TempDir()
 	publish := func(name string) {
@@ -189,8 +192,8 @@ func TestKubernetes(t *testing.T) {
 	}
 }
 
-// TestClientAuthorities: only clients of the authority get in; when that changes, those of the old one do not, not even by taking up a
-// session that they have had.
+// TestClientAuthorities: only clients of the authority get in; when that changes, those of the old
+// one do not, not even by taking up a session that they have had.
 func TestClientAuthorities(t *testing.T) {
 	ca, other, w := tlsfilestest.NewAuthority(t, "authority"), tlsfilestest.NewAuthority(t, "other"), newWorld(t)
 	f := ca.Dir("server")

@@ -25,8 +25,8 @@ var screens = []screen{
 	{"small-phone", 360, 640, true},
 }
 
-// The page draws all its charts, and follows when the reader changes from light to dark; it makes no request, reports no
-// error, and is never wider than the screen.
+// The page draws all its charts, and follows when the reader changes from light to dark; it makes
+// no request, reports no error, and is never wider than the screen.
 func TestPage(t *testing.T) {
 	file, charts := pageToOpen(t)
 	browser := startBrowser(t)
@@ -47,7 +47,8 @@ func TestPage(t *testing.T) {
 	}
 }
 
-// pageToOpen is the page that OFFPATH_PAGE names, with any number of charts (0), or a page of sample results.
+// pageToOpen is the page that OFFPATH_PAGE names, with any number of charts (0), or a page of
+// sample results.
 func pageToOpen(t *testing.T) (file string, charts int) {
 	t.Helper()
 	file = os.Getenv("OFFPATH_PAGE")
@@ -82,8 +83,8 @@ func writePage(t *testing.T, text []byte) string {
 	return file
 }
 
-// Charts follow the width, both ways, when a window is made smaller or a phone is turned; and those without a mouse can read a
-// chart's values with the arrow keys.
+// Charts follow the width, both ways, when a window is made smaller or a phone is turned; and those
+// without a mouse can read a chart's values with the arrow keys.
 func TestChartsFollowTheWidthAndTheKeys(t *testing.T) {
 	b := openTab(t, startBrowser(t), samplePage(t), screens[0])
 	b.settle(t)
@@ -98,7 +99,8 @@ func TestChartsFollowTheWidthAndTheKeys(t *testing.T) {
 	}
 }
 
-// The other tests are worth something only if the tab sees what is wrong, so here is a page on which everything is.
+// The other tests are worth something only if the tab sees what is wrong, so here is a page on
+// which everything is.
 func TestTabSeesWhatIsWrong(t *testing.T) {
 	var asked atomic.Int64
 	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { asked.Add(1) }))

@@ -7,8 +7,11 @@ import (
 	"github.com/offpath-io/offpath/pkg/rules"
 )
 
-// inTouch says whether allowances and blocks hold: not on the ladder's lower steps, where something
-// else decides than what they were reckoned from. Permits hold on all of them.
+// What a limiter answers by one counter without its lock, and without a counter; and what every
+// decision says.
+
+// inTouch says whether allowances and blocks hold: not at the degradation levels from LocalShare
+// on, which decide by other numbers. Permits hold at all levels.
 func (l *Limiter) inTouch(f counter.Freshness) bool {
 	return f < counter.LocalShare || l.group.Strict != nil
 }

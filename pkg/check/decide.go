@@ -7,6 +7,9 @@ import (
 	"github.com/offpath-io/offpath/pkg/identity"
 )
 
+// The decision by all rules that a request matches, or by one with clauses: ask every counter, then
+// charge all or none.
+
 // decide decides by all rules that are asked, and charges all or none. If the purpose is reserving
 // and the hit was charged, it returns the reservation.
 func (a *evaluation) decide(d *Decision, attrs identity.Attributes, now int64) (r *reservation) {

@@ -5,6 +5,8 @@ import (
 	"github.com/offpath-io/offpath/pkg/identity"
 )
 
+// Which rules a request is decided by, and the keys that they make of it.
+
 // match fills in the limiters whose rules match, and their keys, for some purpose. It returns false
 // if one of the rules bars the request, whatever its counts are; bar is that one then.
 func (a *evaluation) match(p *ruleset, attrs identity.Attributes, now, cost int64, to purpose) bool {

@@ -64,8 +64,8 @@ type Options struct {
 	// more per further bucket, and 800 more once it has come near its limit. When there are more,
 	// new keys share the rule's OnOutage decision. Default 1,048,576.
 	MaxLiveKeys int
-	// MaxIdleKeys is the most keys in the idle cache, of about 400 bytes each. A key moves there when
-	// it has been silent for 35 s, unless it is blocked, or when MaxLiveKeys leaves no room.
+	// MaxIdleKeys is the most keys in the idle cache, of about 400 bytes each. A key moves there
+	// when it has been silent for 35 s, unless it is blocked, or when MaxLiveKeys leaves no room.
 	// Forgetting one costs exactness until its next report is answered. Negative: none. Default
 	// 1,048,576.
 	MaxIdleKeys int

@@ -5,7 +5,7 @@ import (
 	"sync"
 )
 
-// queues are the lines of a limiter.
+// queues are the lines of callers that wait at a limiter, by key.
 type queues struct {
 	mu    sync.Mutex
 	byKey map[lineID]*turns

@@ -33,7 +33,8 @@ var login = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 	}
 })
 
-// The shipped rules of a login do what they say: three failures a day, for a user and for an address, and successes are free.
+// The shipped rules of a login do what they say: three failures a day, for a user and for an
+// address, and successes are free.
 func TestLogin(t *testing.T) {
 	yaml, err := os.ReadFile("../../deploy/rules/login.yaml")
 	must(t, err)
@@ -65,7 +66,8 @@ func TestLogin(t *testing.T) {
 	}
 }
 
-// Who waits for each answer gets no attempt more than the limit, although the service is not done when the answer has come.
+// Who waits for each answer gets no attempt more than the limit, although the service is not done
+// when the answer has come.
 func TestChargedBeforeTheAnswerLeaves(t *testing.T) {
 	for name, begin := range map[string]func(http.ResponseWriter){
 		"status": func(w http.ResponseWriter) { w.WriteHeader(http.StatusForbidden) },
@@ -102,7 +104,8 @@ func TestChargedBeforeTheAnswerLeaves(t *testing.T) {
 	}
 }
 
-// What counts is the status that the client gets, however the handler comes to it. A panic is 500, and goes on.
+// What counts is the status that the client gets, however the handler comes to it. A panic is 500,
+// and goes on.
 func TestOutcomeStatuses(t *testing.T) {
 	write := func(w http.ResponseWriter) { _, _ = io.WriteString(w, "hello") }
 	for _, tt := range []struct {
@@ -154,7 +157,8 @@ func asked(c *checktest.Checker) (all []string) {
 	return all
 }
 
-// Without a rule that asks for the attribute nothing is asked and nothing wrapped; and when such a rule comes, it holds.
+// Without a rule that asks for the attribute nothing is asked and nothing wrapped; and when such a
+// rule comes, it holds.
 func TestOutcomesWithoutRules(t *testing.T) {
 	c := checktest.Allow().For("user")
 	h := guard(t, newLimit(t, c, httplimit.Options{}))(login)

@@ -269,8 +269,8 @@ const (
 	silentBlock = 10 * time.Second
 	// silentForecast is how long a counter has been silent when its forecast is dropped.
 	silentForecast = firstLook + laterLook
-	// silentKey is how long a key has been silent when its counter moves to the idle cache, whenever
-	// it is considered.
+	// silentKey is how long a key has been silent when its counter moves to the idle cache,
+	// whenever it is considered.
 	silentKey = firstLook + laterLook
 	// looksAtOnce bounds the counters considered in one step, which holds the reporter's lock.
 	looksAtOnce = 4096

@@ -9,6 +9,7 @@ import (
 	"github.com/offpath-io/offpath/pkg/window"
 )
 
+// Init makes the group of a rule ready. It is called once, before anything else but setting Limits.
 func (g *Group) Init(h *Host, name string, shape window.Shape, isStrict bool) {
 	g.Host, g.Name, g.Shape, g.salt = h, name, shape, rand.Uint64()
 	g.Live = bucketsOf(shape)

@@ -1,5 +1,6 @@
 package counter
 
+// Init makes the host ready. It is called once, before anything else.
 func (h *Host) Init(config Config) {
 	h.Config = config
 	h.Wake = make(chan struct{}, 1)

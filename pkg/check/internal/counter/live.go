@@ -1,10 +1,9 @@
 package counter
 
-// A counter stays in the table for as long as it is the only copy of something:
-// pending hits, hits in flight, a block. When it is none of these any more it may leave
-// (eviction.go): to nowhere once its window is empty, or, if room is needed sooner, to the idle
-// cache. The cache may drop what it holds at any time; that costs exactness until the key's next
-// report is answered, never a hit.
+// A counter stays in the table as long as it has pending hits, hits in flight, or a block. After
+// that it may be evicted (eviction.go): for good once its window is empty; to the idle cache when
+// its key has been silent for silentKey, or when the table needs room. The cache may drop what it
+// holds at any time. That costs exactness until the key's next report is answered, never a hit.
 
 // Find returns the counter of key, making it if need be; nil if there is no room for another one.
 func (g *Group) Find(now int64, key string) *Counter {

@@ -2,6 +2,8 @@ package counter
 
 import "github.com/offpath-io/offpath/pkg/window"
 
+// What answers, alarms and settlements change in a counter.
+
 // merge raises the totals to what a message says, and returns by how much: hits of others that were
 // not known of. The counter is current.
 func (c Locked) merge(bucket, total int64) (news int64) {

@@ -2,6 +2,8 @@ package counter
 
 import "github.com/offpath-io/offpath/pkg/events"
 
+// What the degradation levels and the size of the fleet mean for a counter.
+
 // Freshness is what decisions by these limits are based on.
 func (g *Group) Freshness(t *Limits) Freshness {
 	return t.freshness(g.Host.Freshness())

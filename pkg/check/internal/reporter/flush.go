@@ -1,5 +1,8 @@
 package reporter
 
+// Step does everything that is due at the checker's own time now: hello, flush, repeats, lease
+// requests, eviction. It flushes even if none is due if drain is set. It returns when the next step
+// is due, by the same clock.
 func (b *Reporter) Step(now int64, drain bool) int64 {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -6,6 +6,7 @@ import (
 	"github.com/offpath-io/offpath/pkg/events"
 )
 
+// enqueue adds a counter to its shard's queue.
 func (b *Reporter) enqueue(c *counter.Counter) {
 	if len(b.shards) == 0 {
 		b.unsharded = append(b.unsharded, c)

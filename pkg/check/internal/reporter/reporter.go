@@ -55,6 +55,7 @@ type Groups interface {
 	Release(fleet int64)
 }
 
+// Init makes the reporter ready. It is called once, before anything else.
 func (b *Reporter) Init(h *counter.Host, o Config) { b.host, b.o = h, o }
 
 // FleetTimeLocked returns the fleet's time of the last step or message.

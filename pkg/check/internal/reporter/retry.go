@@ -7,6 +7,8 @@ import (
 	"github.com/offpath-io/offpath/pkg/events"
 )
 
+// Reports that have waited too long for their answer.
+
 // repeat sends again what has waited too long for its answer, and gives up what is too old.
 func (b *Reporter) repeat(now int64) {
 	for i := range b.shards {

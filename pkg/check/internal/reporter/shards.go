@@ -2,6 +2,8 @@ package reporter
 
 import "github.com/offpath-io/offpath/pkg/check/internal/counter"
 
+// The state of one shard: its generation, and how its report ends.
+
 // follow takes in the generation of a shard that a message speaks of. It returns false if a later
 // one is known: the message's totals are of a store that has since lost data. But if the message
 // answers what was sent when that later one was known already, the store itself has gone back, and
