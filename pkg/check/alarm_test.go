@@ -69,7 +69,7 @@ func TestAlarmsThatDoNotFitAreIgnored(t *testing.T) {
 		"another rule":      func(a *events.Alarm) { a.Totals.Rules[0].Name = "other" },
 		"no such shard":     func(a *events.Alarm) { a.Shard = 7 },
 	} {
-		a := alarmOf(l, noon, 1, "k", admitted(100))
+		a := alarmOf(&l.core.Group, noon, 1, "k", admitted(100))
 		change(a)
 		f.receive(noon, events.KindAlarm, a)
 		equal(t, left(l, noon, "k"), 100, "%s: left", name)
@@ -184,6 +184,6 @@ func TestAlarmForACellThatHasLeft(t *testing.T) {
 	c.Withdraw(noon)
 	c.State |= counter.Dead
 	news := counter.Totals{Newest: c.Newest, Age: []int64{0}, Value: []uint64{600}}
-	eager := l.group.ObserveAlarm([]byte("k"), 0, counter.Update{Fleet: noon, Made: noon, Admitted: news})
+	eager := l.core.Group.ObserveAlarm([]byte("k"), 0, counter.Update{Fleet: noon, Made: noon, Admitted: news})
 	expect(t, !eager && c.Totals()[0] == 5, "eager: %v; %d hits", eager, c.Totals()[0])
 }

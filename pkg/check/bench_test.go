@@ -2,6 +2,7 @@ package check
 
 import (
 	"fmt"
+	"github.com/offpath-io/offpath/pkg/check/internal/evaluation"
 	"math/rand/v2"
 	"runtime"
 	"testing"
@@ -50,11 +51,11 @@ func BenchmarkCheckStrict(b *testing.B) {
 	f.grants(noon+2*ms, 0, 1e12, 1e12, 0)
 	check := func() {
 		var d Decision
-		l.checkAt(&d, l.limits.Load(), noon+3*ms, "kristie", 1)
+		evaluation.CheckPlain((*evaluation.Decision)(&d), &l.core, l.core.Current.Load(), noon+3*ms, "kristie", 1)
 	}
 	f.o.Now = nil // the system's clock
 	benchmark(b, "at a time", check)
-	benchmark(b, "now", func() { l.group.Now(); check() })
+	benchmark(b, "now", func() { l.core.Group.Now(); check() })
 }
 
 // BenchmarkFlush measures what one key costs off the critical path: freezing its hits into a

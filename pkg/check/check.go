@@ -36,51 +36,70 @@ import (
 	"iter"
 	"sync"
 	"sync/atomic"
-	"weak"
 
 	"github.com/offpath-io/offpath/pkg/check/internal/counter"
+	"github.com/offpath-io/offpath/pkg/check/internal/evaluation"
 	"github.com/offpath-io/offpath/pkg/check/internal/reporter"
+	"github.com/offpath-io/offpath/pkg/check/internal/ruleset"
 	"github.com/offpath-io/offpath/pkg/check/internal/settlement"
+	"github.com/offpath-io/offpath/pkg/check/internal/turns"
+	"github.com/offpath-io/offpath/pkg/identity"
+	"github.com/offpath-io/offpath/pkg/rules"
 )
 
 // Checker decides for one set of rules at a time. Its methods are safe for concurrent use.
 type Checker struct {
 	o        Options
-	ruleset  atomic.Pointer[ruleset] // what it decides by at present
+	ruleset  atomic.Pointer[ruleset.Compiled] // what it decides by at present
 	settling settlement.Queue
 	receipts atomic.Uint64 // the number of the last one
 
 	reload   sync.Mutex // held while the rules change
 	made     uint64     // how many limiters there have been
-	blocks   blocks
-	inline   inlineLimits
+	blocks   ruleset.Blocks
+	inline   ruleset.InlineLimits
 	retirees retirees
 
 	host     counter.Host
-	waits    atomic.Uint64 // calls of Wait
-	waiting  atomic.Int64  // callers of Wait that wait
+	waits    atomic.Uint64      // calls of Wait
+	waiting  evaluation.Waiting // callers of Wait
+	lines    turns.Lines[evaluation.LineID]
 	reporter reporter.Reporter
 	ended    chan struct{} // closed when Run has
 	swaps    swaps         // of rules, for who waits
 	end      sync.Once
 }
 
-// retirees are the limiters whose rules are no longer in force. The reporter's lock guards them.
-type retirees struct {
-	retired []*Limiter // the one to look at next first
-	at      map[counter.ID]*Limiter
-	gone    map[counter.ID]gone
-	past    map[string]RuleStats // by rule, what those that are gone have counted, while the rule is in force
-	removed RuleStats            // the same of all other rules
+// Limiter decides by one rule. Its methods are safe for concurrent use and do not wait. For all
+// that Check does not do, pass it to [Checker.Do] or [Checker.Wait].
+type Limiter struct{ core ruleset.Limiter }
 
-	installs uint64 // how many rulesets there have been
-	swept    uint64 // the last one after which the weak pointers were looked through
+// limiterOf returns the limiter that users of the checker know.
+func limiterOf(l *ruleset.Limiter) *Limiter { return l.Owner.(*Limiter) }
+
+// Check decides for one hit of this cost against key, and charges it if it may pass. A cost below 1
+// counts as 1. It allocates nothing for a key that has been seen lately.
+func (l *Limiter) Check(key string, cost int64) (d Decision) {
+	core := &l.core
+	if t := core.Current.Load(); t.IsPlain(key) {
+		evaluation.CheckPlain((*evaluation.Decision)(&d), core, t, core.Group.Now(), key, cost)
+	} else {
+		evaluation.CheckKey((*evaluation.Decision)(&d), core, t, core.Group.Now(), key, cost)
+	}
+	return d
 }
 
-// gone is what is kept of a limiter that has been let go.
-type gone struct {
-	limiter   weak.Pointer[Limiter]
-	forgotten int64 // see the group's Strict
+// Rule returns the rule that this limiter decides by. It must not be changed.
+func (l *Limiter) Rule() *rules.Rule { return l.core.Current.Load().Rule }
+
+// Check decides for one request by all rules that match its attributes: it may pass only if every
+// one of them lets it, and it is charged to all or to none. A cost below 1 counts as 1. If no rule
+// matches, it may pass, and the decision names no rule. It allocates nothing for keys that have
+// been seen lately.
+func (c *Checker) Check(attrs identity.Attributes, cost int64) (d Decision) {
+	p := c.ruleset.Load()
+	evaluation.Check((*evaluation.Decision)(&d), &c.host, p, c.host.Time(p.Strict), attrs, max(cost, 1))
+	return d
 }
 
 // swaps tell who waits that the rules have changed.
@@ -110,10 +129,10 @@ func (s *swaps) tell() {
 
 // limiters are all that may hold anything: those in force, in the order of their rules, those that
 // have retired, and those of limits that requests have brought along.
-func (c *Checker) limiters() iter.Seq[*Limiter] {
-	return func(yield func(*Limiter) bool) {
-		for _, e := range c.ruleset.Load().entries {
-			if !yield(e.limiter) {
+func (c *Checker) limiters() iter.Seq[*ruleset.Limiter] {
+	return func(yield func(*ruleset.Limiter) bool) {
+		for _, e := range c.ruleset.Load().Entries {
+			if !yield(e.Limiter) {
 				return
 			}
 		}
@@ -122,6 +141,6 @@ func (c *Checker) limiters() iter.Seq[*Limiter] {
 				return
 			}
 		}
-		c.inline.each(yield)
+		c.inline.Each(yield)
 	}
 }

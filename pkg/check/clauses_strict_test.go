@@ -108,7 +108,7 @@ func TestStrictPeek(t *testing.T) {
 		d = atTime(now, l).try(Peek, "other", 1).Decision
 		expect(t, !d.Allowed, "%+v", d)
 	}
-	if f.host.Table.Load(&l.group, "other") != nil || f.Checker.host.Asks.Head.Load() != nil {
+	if f.host.Table.Load(&l.core.Group, "other") != nil || f.Checker.host.Asks.Head.Load() != nil {
 		t.Error("a peek has made a cell, or asked")
 	}
 	atTime(now+ms, f).Step()

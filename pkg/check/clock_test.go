@@ -1,6 +1,7 @@
 package check
 
 import (
+	"github.com/offpath-io/offpath/pkg/check/internal/evaluation"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -112,7 +113,7 @@ func TestChecksDuringAStepOfTheClock(t *testing.T) {
 		now := counter.SystemTime()
 		f.welcomed(now, now-ms, &events.Welcome{Shards: 1, Time: now - 60*second})
 		var d Decision
-		l.checkAt(&d, l.limits.Load(), stale, "k", 3)
+		evaluation.CheckPlain((*evaluation.Decision)(&d), &l.core, l.core.Current.Load(), stale, "k", 3)
 		l.Check("k", 6)
 		for i := range 3 {
 			time.Sleep(5 * time.Second)

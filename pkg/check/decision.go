@@ -4,7 +4,7 @@ import (
 	"time"
 
 	"github.com/offpath-io/offpath/pkg/check/internal/counter"
-	"github.com/offpath-io/offpath/pkg/rules"
+	"github.com/offpath-io/offpath/pkg/check/internal/evaluation"
 )
 
 // Decision is the answer to one hit.
@@ -49,68 +49,23 @@ type Decision struct {
 	Observed string
 }
 
-// deny writes what a denial by this rule says, beside its numbers.
-func (d *Decision) deny(r *rules.Rule) {
-	d.Status, d.Queue, d.MaxWait = r.Status, r.OnLimit.Queue, r.OnLimit.MaxWait
-}
-
-// allow takes a denial back.
-func (d *Decision) allow() {
-	d.Allowed, d.RetryAfter = true, 0
-	d.Status, d.Queue, d.MaxWait = 0, false, 0
-}
-
 // Never is the RetryAfter of a hit that costs more than the limit.
-const Never = time.Duration(1<<63 - 1)
+const Never = evaluation.Never
 
 // Freshness says how current a checker's knowledge of the rest of the fleet is.
-type Freshness uint8
+type Freshness = counter.Freshness
 
 const (
 	// Local: this checker has never heard of a fleet, and decides by its own hits alone.
-	Local = Freshness(counter.Local)
+	Local = counter.Local
 	// Fresh: an aggregator has been heard within Options.StaleAfter.
-	Fresh = Freshness(counter.Fresh)
+	Fresh = counter.Fresh
 	// Stale: none has; what was known of others is ageing.
-	Stale = Freshness(counter.Stale)
+	Stale = counter.Stale
 	// LocalShare: none has for Options.ShareAfter, or none ever and Options.ExpectCheckers says
 	// that there are others. This checker keeps to its share of every limit.
-	LocalShare = Freshness(counter.LocalShare)
+	LocalShare = counter.LocalShare
 	// Outage: none has for Options.OutageAfter; rules decide by OnOutage. Decisions of rules that
 	// keep to their share say LocalShare.
-	Outage = Freshness(counter.Outage)
+	Outage = counter.Outage
 )
-
-// String returns the freshness in lower case.
-func (f Freshness) String() string {
-	switch f {
-	case Fresh:
-		return "fresh"
-	case Stale:
-		return "stale"
-	case LocalShare:
-		return "local_share"
-	case Outage:
-		return "outage"
-	}
-	return "local"
-}
-
-// ownShadow names the limiter that was asked alone, although it can deny nothing.
-func (d *Decision) ownShadow() {
-	if d.Observed != "" {
-		d.Rule, d.Observed = d.Observed, ""
-	}
-}
-
-// isWorse says whether d restricts the caller more than e: a denial more than none, a longer wait
-// more than a shorter, less left more than more.
-func isWorse(d, e *Decision) bool {
-	if d.Allowed != e.Allowed {
-		return !d.Allowed
-	}
-	if d.RetryAfter != e.RetryAfter {
-		return d.RetryAfter > e.RetryAfter
-	}
-	return d.Remaining < e.Remaining
-}

@@ -1,6 +1,11 @@
 package check
 
-import "errors"
+import (
+	"errors"
+
+	"github.com/offpath-io/offpath/pkg/check/internal/evaluation"
+	"github.com/offpath-io/offpath/pkg/check/internal/ruleset"
+)
 
 // Do decides one request in one of several modes. It does no I/O and does not wait. It costs a
 // little more than [Checker.Check] and [Limiter.Check].
@@ -9,37 +14,47 @@ func (c *Checker) Do(r Request) (res Result) {
 	if err != nil {
 		return Result{Err: err}
 	}
-	cost, now := max(r.Cost, 1), by.now(c)
+	cost, now := max(r.Cost, 1), by.Now(&c.host)
 	switch {
-	case r.Mode == Peek || r.Mode > Standing || r.Mode >= Explain && by.limiter != nil:
-		res.Decision = c.peek(by, now+int64(r.Ahead), r.Attributes, r.Key, cost)
+	case r.Mode == Peek || r.Mode > Standing || r.Mode >= Explain && by.Limiter != nil:
+		res.Decision = Decision(evaluation.Peek(&c.host, by, now+int64(r.Ahead), r.Attributes, r.Key, cost))
 	case r.Mode == Explain:
-		res.Decision, res.Explanations = c.explain(by, now+int64(r.Ahead), r.Attributes, cost)
+		d, all := evaluation.Explain(&c.host, by.Rules, now+int64(r.Ahead), r.Attributes, cost)
+		res.Decision, res.Explanations = Decision(d), explanations(all)
 	case r.Mode == Standing:
-		res.Explanations = c.standing(by.program, now+int64(r.Ahead), r.Attributes, cost)
-		res.Freshness = Freshness(c.host.Freshness())
+		res.Explanations = explanations(evaluation.Standing(by.Rules, now+int64(r.Ahead), r.Attributes, cost))
+		res.Freshness = c.host.Freshness()
 	case r.Mode != Charge || r.Receipt:
 		c.charge(&res, by, now, &r)
-	case by.limiter != nil:
-		by.limiter.checkBy(&res.Decision, by.limits, now, r.Key, cost)
+	case by.Limiter != nil:
+		evaluation.CheckKey((*evaluation.Decision)(&res.Decision), by.Limiter, by.Limits, now, r.Key, cost)
 	default:
-		c.check(&res.Decision, by.program, now, r.Attributes, cost)
+		evaluation.Check((*evaluation.Decision)(&res.Decision), &c.host, by.Rules, now, r.Attributes, cost)
 	}
 	return res
 }
 
-func (c *Checker) deciderOf(r *Request) (by decider, err error) {
+func explanations(of []evaluation.Explanation) []Explanation {
+	all := make([]Explanation, len(of))
+	for i := range of {
+		all[i] = Explanation(of[i])
+	}
+	return all
+}
+
+func (c *Checker) deciderOf(r *Request) (by evaluation.Decider, err error) {
 	switch {
 	case r.Inline != nil:
-		by.limiter, by.limits, err = c.inline.limiter(&c.host, r.Inline)
-	case r.Limiter != nil && r.Limiter.group.Host != &c.host:
+		by.Limiter, by.Limits, err = c.inline.Limiter(&c.host, (*ruleset.InlineLimit)(r.Inline))
+	case r.Limiter != nil && r.Limiter.core.Group.Host != &c.host:
 		err = errForeignLimiter
 	case r.Limiter != nil:
-		by.limiter, by.limits = r.Limiter, r.Limiter.limits.Load()
+		by.Limiter = &r.Limiter.core
+		by.Limits = by.Limiter.Current.Load()
 	case r.Key != "":
 		err = errNoLimiter
 	default:
-		by.program = c.ruleset.Load()
+		by.Rules = c.ruleset.Load()
 		return by, nil
 	}
 	r.Attributes = nil
@@ -47,39 +62,21 @@ func (c *Checker) deciderOf(r *Request) (by decider, err error) {
 }
 
 // charge charges a request in a mode that Check does not have, or with a receipt.
-func (c *Checker) charge(res *Result, by decider, now int64, r *Request) {
-	a := newEvaluation(&c.host)
-	defer a.free()
-	purpose := charging
+func (c *Checker) charge(res *Result, by evaluation.Decider, now int64, r *Request) {
+	to := evaluation.Charging
 	switch r.Mode {
 	case Record:
-		purpose = recording
+		to = evaluation.Recording
 	case Reserve:
-		purpose = reserving
+		to = evaluation.Reserving
 	}
-	switch {
-	case !a.fill(by, now, r.Attributes, r.Key, max(r.Cost, 1), purpose):
-		a.denyBarred(&res.Decision, r.Attributes, now)
-		return
-	case purpose == recording:
-		a.record(now)
-		return
-	case len(a.decisions) == 0:
-		a.allowUnmatched(&res.Decision, c)
-	default:
-		if r.Receipt {
-			a.mayBeSettled()
-		}
-		res.reservation = a.decide(&res.Decision, r.Attributes, now)
-	}
+	charged := evaluation.Charge(&c.host, by, now, r.Attributes, r.Key, max(r.Cost, 1), to, r.Receipt)
+	res.Decision, res.reservation = Decision(charged.Decision), charged.Reservation
 	if res.reservation != nil {
-		res.Delay = res.reservation.delay
-	}
-	if by.limiter != nil {
-		res.ownShadow()
+		res.Delay = res.reservation.Delay
 	}
 	if r.Receipt && res.Allowed {
-		res.Receipt = a.receipt(c, now)
+		res.Receipt = c.receipt(charged.Charges, now)
 	}
 }
 

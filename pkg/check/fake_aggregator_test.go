@@ -165,12 +165,12 @@ func (s *store) answers(t testing.TB) (payloads [][]byte) {
 // elsewhere lets other checkers admit and deny hits, and announces it by an alarm.
 func (s *store) elsewhere(t testing.TB, l *Limiter, key string, now int64, admitted, denied uint64) {
 	s.mu.Lock()
-	rule := l.group.Wire(now)
+	rule := l.core.Group.Wire(now)
 	let, not := storeKey{rule.Name, key, rule.Newest, false}, storeKey{rule.Name, key, rule.Newest, true}
 	s.totals[let] += admitted
 	s.totals[not] += denied
 	s.alarm++
-	a := alarmOf(l, now, 1, key, keyTotal{counter.DeniedHits, s.totals[not]}, keyTotal{counter.AdmittedHits, s.totals[let]})
+	a := alarmOf(&l.core.Group, now, 1, key, keyTotal{counter.DeniedHits, s.totals[not]}, keyTotal{counter.AdmittedHits, s.totals[let]})
 	a.Version, a.Made = s.alarm, now
 	payload := encode(t, a)
 	s.mu.Unlock() // what the checker sends at once would wait for it

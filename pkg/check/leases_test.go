@@ -126,8 +126,8 @@ func TestForgottenSpendings(t *testing.T) {
 	f.pass(l, 3, 1, 1)
 	atTime(noon+50*ms, f).Step()
 	f.answer(noon+51*ms, 1)
-	first := f.host.Table.Load(&l.group, "k")
-	for i, at := 0, noon+60*ms; f.host.Table.Load(&l.group, "k") == first; at += 10 * ms { // others come, until it leaves
+	first := f.host.Table.Load(&l.core.Group, "k")
+	for i, at := 0, noon+60*ms; f.host.Table.Load(&l.core.Group, "k") == first; at += 10 * ms { // others come, until it leaves
 		if i++; i > 1000 {
 			t.Fatal("it stays")
 		}
@@ -148,11 +148,11 @@ func TestForgottenSpendings(t *testing.T) {
 func TestPermitsKeepTheirCell(t *testing.T) {
 	f, l := fleetAndLimiter(t, Options{MaxLiveKeys: 4, MaxIdleKeys: -1}, strictRule("r", 10, time.Minute, 1))
 	f.firstGrant(l, 2, 0)
-	first := f.host.Table.Load(&l.group, "k")
+	first := f.host.Table.Load(&l.core.Group, "k")
 	for i, at := 0, noon+60*ms; at < noon+20*second; i, at = i+1, at+10*ms {
 		atTime(at, l).Check(string(rune('a'+i%6)), 20)
 		atTime(at, f).Step()
-		require(t, f.host.Table.Load(&l.group, "k") == first, "it has left with permits that it owes")
+		require(t, f.host.Table.Load(&l.core.Group, "k") == first, "it has left with permits that it owes")
 	}
 }
 

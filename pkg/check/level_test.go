@@ -138,7 +138,7 @@ func TestLocalTokenBucketIsTheArithmetic(t *testing.T) {
 				receipts = slices.Delete(receipts, i, i+1)
 				cost := rapid.Int64Range(0, 8).Draw(t, "true cost")
 				must(t, atTime(now, c).Settle(o.receipt, cost))
-				if d.Shape.Bucket(now)-o.bucket < int64(l.group.Live) {
+				if d.Shape.Bucket(now)-o.bucket < int64(l.core.Group.Live) {
 					all[o.bucket] += cost - o.estimate
 					hits[o.hit].cost = cost
 				}
@@ -184,7 +184,7 @@ func (f *fleet) levelMessage(now int64, l *Limiter, inAlarm bool, age int64, par
 		f.receive(now, events.KindRefresh, m)
 		return
 	}
-	a := alarmOf(l, now, 1, "k", keyTotal{counter.AdmittedHits, total})
+	a := alarmOf(&l.core.Group, now, 1, "k", keyTotal{counter.AdmittedHits, total})
 	a.Totals.SetLevel(age, parts)
 	f.receive(now, events.KindAlarm, a)
 }
@@ -243,21 +243,21 @@ func TestLevelsAreRemembered(t *testing.T) {
 		atTime(now, c).Step()
 		now += 35 * second / 10
 	}
-	old := l.group.Holds([]byte("k"))
+	old := l.core.Group.Holds([]byte("k"))
 	want := left(l, now, "k")
 	if old == nil || want < 550 || want > 610 {
 		t.Fatalf("%d left in %v", want, old)
 	}
 	locked := old.Lock()
-	fresh := counter.New(&l.group, "k", noon)
+	fresh := counter.New(&l.core.Group, "k", noon)
 	fresh.Learn(locked)
 	locked.Unlock()
-	got, _ := fresh.Room(l.group.Limits.Load(), now)
+	got, _ := fresh.Room(l.core.Group.Limits.Load(), now)
 	expect(t, got == want, "a cell that learnt of it has %d left, want %d", got, want)
 	for i := range int64(30) {
 		atTime(now+i*10*second, c).Step()
 	}
-	expect(t, l.group.Holds([]byte("k")) == nil, "the cell stays when all has drained")
+	expect(t, l.core.Group.Holds([]byte("k")) == nil, "the cell stays when all has drained")
 }
 
 // TestLocalShareOfWhatDrains: out of touch with the fleet, each checker keeps to its share of the

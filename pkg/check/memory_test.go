@@ -194,7 +194,7 @@ func TestIdleKeysAreRemembered(t *testing.T) {
 	expect(t, !d.Allowed && d.Remaining == 3, "a peek: %+v, want 10-7 left", d)
 	_, all := atTime(now, c).tryExplain(user("k"), 1)
 	expect(t, all[0].Count == 7, "%+v", all[0])
-	require(t, c.host.Table.Load(&l.group, "k") == nil, "the key is live, or live again")
+	require(t, c.host.Table.Load(&l.core.Group, "k") == nil, "the key is live, or live again")
 	d = atTime(now, l).Check("k", 1)
 	expect(t, d.Allowed && d.Remaining == 2, "after its return: %+v, want 10-7-1 left", d)
 }

@@ -48,11 +48,10 @@ func TestWireRule(t *testing.T) {
 			change(&r)
 		}
 		_, l := fleetAndLimiter(t, Options{}, r, rule("whole", 100, time.Second, 1))
-		w := l.group.Wire(noon)
+		w := l.core.Group.Wire(noon)
 		expect(t, w.Algorithm == test.algorithm && w.Limit == test.limit && w.Burst == test.burst && w.GetLoose() == test.loose,
 			"%s: %v, want limit %d, burst %d, loose %v", test.why, w, test.limit, test.burst, test.loose)
 	}
-	expect(t, isInline("own x") && !isInline("x"), "inline limits have names of their own")
 }
 
 const keySecret = "a secret of enough bytes"

@@ -30,19 +30,23 @@ func New(o Options) (*Checker, error) {
 		ExpectCheckers: o.ExpectCheckers, Tuning: o.Tuning,
 	})
 	c.host.NormalInterval()
-	c.install(c.compile(o.Rules, o.Revision, 0, nil, c.findRetired), nil)
+	c.waiting.Init(&c.host, c.ruleset.Load, c.ended, int64(o.MaxWaiting))
+	c.install(c.compile(o.Rules, o.Revision, 0, nil), nil)
 	return c, nil
 }
 
 // Limiter returns the limiter of the rule of this name in the set in force.
 func (c *Checker) Limiter(rule string) (*Limiter, bool) {
-	l, ok := c.ruleset.Load().byName[rule]
-	return l, ok
+	l, ok := c.ruleset.Load().ByName[rule]
+	if !ok {
+		return nil, false
+	}
+	return limiterOf(l), true
 }
 
 // Rules returns the set in force, which never changes: another one has taken its place when the
 // pointer is another.
-func (c *Checker) Rules() *rules.Set { return c.ruleset.Load().set }
+func (c *Checker) Rules() *rules.Set { return c.ruleset.Load().Rules }
 
 // Revision returns the revision of the rules in force.
-func (c *Checker) Revision() uint64 { return c.ruleset.Load().revision }
+func (c *Checker) Revision() uint64 { return c.ruleset.Load().Revision }

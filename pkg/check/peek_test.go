@@ -126,18 +126,18 @@ func TestPeekForetellsAndAllAreCharged(t *testing.T) {
 		charged := make(map[string]int64)
 		for i, o := range schedules().Draw(r, "schedule") {
 			at := s.now + o.after
-			want, parts := atTime(at, s).try(Peek, o.attrs, o.cost).Decision, s.parts(at, o)
+			want, parts := atTime(at, s).try(Peek, o.attrs, o.cost).Decision, atTime(at, s).try(Standing, o.attrs, o.cost).Explanations
 			got, asked := s.do(t, o)
 			if !asked {
 				continue
 			}
 			for _, x := range parts {
-				counted := x.denied && x.rule == "every"
+				counted := x.Denies && x.Rule == "every"
 				if counted { // the check has charged the denied hit
 					want.RetryAfter = max(want.RetryAfter, got.RetryAfter)
 				}
 				if got.Allowed || counted {
-					charged[x.counter] += x.cost
+					charged[x.Counter] += x.Cost
 				}
 			}
 			require(r, got.Allowed == want.Allowed && got.Exceeded == want.Exceeded && (got.Allowed || got == want),
@@ -220,27 +220,8 @@ rules:
 // with others'.
 func (s *stage) known(rule, key string, at int64) (known, used float64) {
 	l, _ := s.Limiter(rule)
-	c := new(counter.View).Of(&l.group, key, at)
-	t := l.group.Limits.Load()
+	c := new(counter.View).Of(&l.core.Group, key, at)
+	t := l.core.Group.Limits.Load()
 	_, read := c.Room(t, at)
-	return l.group.Shape.Count(c.Totals(), read), c.Used(t, at)
-}
-
-// rulePart is one rule's part in a decision.
-type rulePart struct {
-	rule, counter string
-	cost          int64
-	denied        bool
-}
-
-func (s *stage) parts(at int64, o op) (all []rulePart) {
-	a := new(evaluation)
-	a.match(s.ruleset.Load(), o.attrs, at, o.cost, peeking)
-	a.lookForRoom(o.attrs, at)
-	a.askViews(at)
-	for i := range a.decisions {
-		q := &a.decisions[i]
-		all = append(all, rulePart{q.limits.name, q.limiter.group.Name, q.Cost, q.denies})
-	}
-	return all
+	return l.core.Group.Shape.Count(c.Totals(), read), c.Used(t, at)
 }

@@ -175,7 +175,7 @@ func TestLateAlarmsAreNetOfRefunds(t *testing.T) {
 			want = refunded
 		}
 		for _, row := range []keyTotal{{counter.RefundedHits, 700}, admitted(900)} {
-			a := alarmOf(l, noon, 1, "k", row)
+			a := alarmOf(&l.core.Group, noon, 1, "k", row)
 			a.Totals.SetLevel(61, 0)
 			f.receive(later, events.KindAlarm, a)
 		}

@@ -2,10 +2,9 @@ package check
 
 import (
 	"fmt"
-	"maps"
-	"slices"
 
 	"github.com/offpath-io/offpath/pkg/check/internal/counter"
+	"github.com/offpath-io/offpath/pkg/check/internal/ruleset"
 	"github.com/offpath-io/offpath/pkg/identity"
 	"github.com/offpath-io/offpath/pkg/rules"
 	"github.com/offpath-io/offpath/pkg/window"
@@ -34,11 +33,11 @@ func (c *Checker) SetRules(set *rules.Set, revision uint64) error {
 	c.reload.Lock()
 	defer c.reload.Unlock()
 	old := c.ruleset.Load()
-	if revision < old.revision {
-		return fmt.Errorf("check: rules of revision %d: those in force are of revision %d", revision, old.revision)
+	if revision < old.Revision {
+		return fmt.Errorf("check: rules of revision %d: those in force are of revision %d", revision, old.Revision)
 	}
 	fleet := c.host.ExactTime()
-	next := c.compile(set, revision, window.InForce(revision, fleet), old, c.findRetired)
+	next := c.compile(set, revision, window.InForce(revision, fleet), old)
 	if c.install(next, old) {
 		c.adjust(fleet)
 	}
@@ -48,33 +47,34 @@ func (c *Checker) SetRules(set *rules.Set, revision uint64) error {
 
 // install puts a ruleset in force. It returns whether there are limiters whose counters have to be
 // adjusted, which are marked.
-func (c *Checker) install(next, old *ruleset) (adjust bool) {
+func (c *Checker) install(next, old *ruleset.Compiled) (adjust bool) {
 	c.reporter.Lock()
 	defer c.reporter.Unlock()
 	c.retirees.installs++
-	for _, e := range next.entries {
-		l := e.limiter
+	inForce := make(map[*ruleset.Limiter]bool, len(next.Entries))
+	for _, e := range next.Entries {
+		l := e.Limiter
 		c.comeBack(l)
-		before := l.limits.Load()
-		l.installed = c.retirees.installs
-		if before != nil && before.Stamp != e.limits.Stamp {
-			l.group.Changed, adjust = c.retirees.installs, true
+		before := l.Current.Load()
+		inForce[l] = true
+		if before != nil && before.Stamp != e.Limits.Stamp {
+			l.Group.Changed, adjust = c.retirees.installs, true
 		}
-		l.setLimits(e.limits)
+		l.SetLimits(e.Limits)
 	}
 	fleet, retired := c.reporter.FleetTimeLocked(), false
-	for _, e := range old.all() {
-		l := e.limiter
-		if l.installed == c.retirees.installs {
+	for _, e := range old.All() {
+		l := e.Limiter
+		if inForce[l] {
 			continue
 		}
 		c.retire(l)
 		retired = true
-		if l.group.Strict != nil { // its permits should not lie idle
-			l.group.Changed, adjust = c.retirees.installs, true
+		if l.Group.Strict != nil { // its permits should not lie idle
+			l.Group.Changed, adjust = c.retirees.installs, true
 		}
 	}
-	if next.strict {
+	if next.Strict {
 		c.reporter.Strict.Store(true)
 	}
 	c.ruleset.Store(next)
@@ -108,73 +108,31 @@ func (c *Checker) adjust(fleet int64) {
 func (c *Checker) SetBlocks(list []Block) {
 	c.reload.Lock()
 	defer c.reload.Unlock()
-	next := make(blocks)
+	next := make(ruleset.Blocks)
 	for _, b := range list {
-		next.add(b.Rule, identity.Bound(b.Key), b.Until)
+		next.Add(b.Rule, identity.Bound(b.Key), b.Until)
 		if c.o.KeyHash != nil {
-			next.add(b.Rule, string(c.host.AppendText(nil, b.Key)), b.Until)
+			next.Add(b.Rule, string(c.host.AppendText(nil, b.Key)), b.Until)
 		}
 	}
-	before := c.blocks
 	c.blocks = next
-	p := *c.ruleset.Load()
-	p.entries = slices.Clone(p.entries)
-	changed := false
-	for i := range p.entries {
-		e := &p.entries[i]
-		if maps.Equal(before[e.limits.name], next[e.limits.name]) {
-			continue
-		}
-		t := *e.limits // with the same stamp: what is left in counters is for keys that are not blocked
-		e.limits, changed = &t, true
-		e.addBlocks(next, c.o.KeyHash != nil)
+	if p := c.ruleset.Load().WithBlocks(next, c.o.KeyHash != nil); p != nil {
+		c.ruleset.Store(p)
+		c.swaps.tell()
 	}
-	if !changed {
-		return
-	}
-	for i := range p.entries {
-		p.entries[i].limiter.setLimits(p.entries[i].limits)
-	}
-	c.ruleset.Store(&p)
-	c.swaps.tell()
 }
 
-// compile makes a ruleset of a set. old is the one in force, nil in the beginning; findRetired
-// finds limiters of earlier ones; it comes into force at a time of the fleet. Nothing is changed.
-func (c *Checker) compile(set *rules.Set, revision uint64, inForce int64, old *ruleset, findRetired func(missing []counter.ID) []*Limiter) *ruleset {
-	list, overrides := countedRules(set)
-	p := &ruleset{set: set, revision: revision, entries: make([]entry, len(list)), byName: make(map[string]*Limiter, len(list))}
-	p.rules = len(list) - len(overrides)
-	var missing []counter.ID
-	var at []int
-	for i, r := range list {
-		id := ruleIDOf(r, &c.host)
-		p.strict = p.strict || id.Strict
-		if l := old.limiter(id); l != nil {
-			p.entries[i].limiter = l
-			continue
-		}
-		missing, at = append(missing, id), append(at, i)
-	}
-	for i, l := range findRetired(missing) {
-		p.entries[at[i]].limiter = l
-	}
-	for i, r := range list {
-		e := &p.entries[i]
-		if e.limiter == nil {
-			c.made++
-			e.limiter = newLimiter(&c.host, c.made, r)
-			e.limits = newLimits(r, revision)
-		} else {
-			e.limits = e.limiter.limits.Load().next(r, revision, inForce)
-		}
-		e.rule, p.byName[r.Name] = r, e.limiter
-	}
-	p.numberKeys()
-	p.addOverrides(overrides)
-	p.addClauses()
-	for i := range p.entries {
-		p.entries[i].addBlocks(c.blocks, c.o.KeyHash != nil)
-	}
-	return p
+// compile makes a ruleset of a set, which comes into force at a time of the fleet. old is the one in
+// force, nil in the beginning. Nothing is changed.
+func (c *Checker) compile(set *rules.Set, revision uint64, inForce int64, old *ruleset.Compiled) *ruleset.Compiled {
+	return ruleset.Compile(set, revision, inForce, old, c.blocks, &c.host, ruleset.Source{Find: c.findRetired, Make: c.newLimiter})
+}
+
+// newLimiter makes a limiter of a rule that has never had one.
+func (c *Checker) newLimiter(r *rules.Rule) *ruleset.Limiter {
+	l := new(Limiter)
+	l.core.Owner = l
+	c.made++
+	l.core.Init(&c.host, c.made, r)
+	return &l.core
 }

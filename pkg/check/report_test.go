@@ -383,7 +383,7 @@ func TestReportsSayWhatTheSetSays(t *testing.T) {
 	limits := make(map[string]int64)
 	for _, r := range set.Rules() {
 		for i := -1; i < len(r.Overrides); i++ {
-			terms, w := r.Terms(i), p.byName[r.WireName(i)].group.Wire(0)
+			terms, w := r.Terms(i), p.ByName[r.WireName(i)].Group.Wire(0)
 			limits[w.Name] = int64(w.Limit)
 			if int64(w.Limit) != r.WireLimit(i) || w.Revision != 9 || int64(w.Burst) != terms.Burst ||
 				int64(w.WindowMs) != terms.Window.Length.Milliseconds() || int(w.Buckets) != terms.Window.Buckets || w.Loose != r.Loose() {

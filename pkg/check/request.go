@@ -3,6 +3,7 @@ package check
 import (
 	"time"
 
+	"github.com/offpath-io/offpath/pkg/check/internal/evaluation"
 	"github.com/offpath-io/offpath/pkg/identity"
 )
 
@@ -84,7 +85,7 @@ type Result struct {
 	// charged then. A request by Attributes has no error.
 	Err error
 
-	reservation *reservation
+	reservation *evaluation.Reservation
 }
 
 // Cancel gives all hits of a reservation back before its turn, and reports whether it has. It
@@ -92,7 +93,7 @@ type Result struct {
 // counted, and all stay, but a receipt can be settled at 0 even then. Do not do both. It works
 // once, and for Do in mode Reserve alone. It is safe for concurrent use.
 func (r Result) Cancel() bool {
-	return r.reservation != nil && r.reservation.cancel()
+	return r.reservation != nil && r.reservation.Cancel()
 }
 
 // Explanation is what one rule makes of a request.

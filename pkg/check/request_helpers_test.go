@@ -108,10 +108,10 @@ func (l *Limiter) tryWait(ctx context.Context, key string, cost int64) (Decision
 
 // checker returns the checker whose host the limiter's counters have.
 func (l *Limiter) checker() *Checker {
-	return (*Checker)(unsafe.Add(unsafe.Pointer(l.group.Host), -int(unsafe.Offsetof(Checker{}.host))))
+	return (*Checker)(unsafe.Add(unsafe.Pointer(l.core.Group.Host), -int(unsafe.Offsetof(Checker{}.host))))
 }
 
 // counterOf returns a key's counter, which no other goroutine may use.
 func counterOf(l *Limiter, key string) counter.Locked {
-	return counter.Locked{Counter: l.group.Holds([]byte(key))}
+	return counter.Locked{Counter: l.core.Group.Holds([]byte(key))}
 }

@@ -4,6 +4,7 @@ import (
 	"weak"
 
 	"github.com/offpath-io/offpath/pkg/check/internal/counter"
+	"github.com/offpath-io/offpath/pkg/check/internal/ruleset"
 	"github.com/offpath-io/offpath/pkg/events"
 )
 
@@ -12,11 +13,29 @@ import (
 // kept: if somebody still holds it and uses it, it is *revived*, and retired again; if its rule
 // comes back it is the rule's limiter again, since there must never be two of one id.
 
+// retirees are the limiters whose rules are no longer in force. The reporter's lock guards them.
+type retirees struct {
+	retired []*ruleset.Limiter // the one to look at next first
+	at      map[counter.ID]*ruleset.Limiter
+	gone    map[counter.ID]gone
+	past    map[string]RuleStats // by rule, what those that are gone have counted, while the rule is in force
+	removed RuleStats            // the same of all other rules
+
+	installs uint64 // how many rulesets there have been
+	swept    uint64 // the last one after which the weak pointers were looked through
+}
+
+// gone is what is kept of a limiter that has been let go.
+type gone struct {
+	limiter   weak.Pointer[ruleset.Limiter]
+	forgotten int64 // see the group's Strict
+}
+
 // findRetired finds limiters of earlier rulesets by their ids; nil where there is none.
-func (c *Checker) findRetired(ids []counter.ID) []*Limiter {
+func (c *Checker) findRetired(ids []counter.ID) []*ruleset.Limiter {
 	c.reporter.Lock()
 	defer c.reporter.Unlock()
-	found := make([]*Limiter, len(ids))
+	found := make([]*ruleset.Limiter, len(ids))
 	for i, id := range ids {
 		if found[i] = c.retirees.at[id]; found[i] == nil {
 			found[i] = c.retirees.gone[id].limiter.Value()
@@ -26,25 +45,25 @@ func (c *Checker) findRetired(ids []counter.ID) []*Limiter {
 }
 
 // retire takes in that a limiter's rule is no longer in force.
-func (c *Checker) retire(l *Limiter) {
-	l.group.Retired.Store(true)
+func (c *Checker) retire(l *ruleset.Limiter) {
+	l.Group.Retired.Store(true)
 	if c.retirees.at == nil {
-		c.retirees.at = make(map[counter.ID]*Limiter)
+		c.retirees.at = make(map[counter.ID]*ruleset.Limiter)
 	}
 	c.retirees.retired = append(c.retirees.retired, l)
-	c.retirees.at[l.group.ID()] = l
+	c.retirees.at[l.Group.ID()] = l
 }
 
 // comeBack takes in that a limiter's rule is in force, maybe again.
-func (c *Checker) comeBack(l *Limiter) {
-	id := l.group.ID()
+func (c *Checker) comeBack(l *ruleset.Limiter) {
+	id := l.Group.ID()
 	g, known := c.retirees.gone[id]
 	switch {
-	case l.group.Retired.Swap(false):
-		l.group.Away.Store(false)
+	case l.Group.Retired.Swap(false):
+		l.Group.Away.Store(false)
 		delete(c.retirees.at, id)
-	case known && l.group.Strict != nil: // a new one, in place of one that nobody holds any more
-		l.group.Strict.Forgotten.Store(max(l.group.Strict.Forgotten.Load(), g.forgotten))
+	case known && l.Group.Strict != nil: // a new one, in place of one that nobody holds any more
+		l.Group.Strict.Forgotten.Store(max(l.Group.Strict.Forgotten.Load(), g.forgotten))
 	}
 	delete(c.retirees.gone, id)
 }
@@ -61,23 +80,23 @@ func (c *Checker) releaseRetired(fleet int64) {
 		l := f.retired[0]
 		f.retired[0] = nil
 		f.retired = f.retired[1:]
-		if !l.group.Retired.Load() { // it has come back
+		if !l.Group.Retired.Load() { // it has come back
 			continue
 		}
-		if !l.leaveLocked() {
+		if !l.LeaveLocked() {
 			f.retired = append(f.retired, l)
 			continue
 		}
 		c.keepStats(l)
-		delete(f.at, l.group.ID())
+		delete(f.at, l.Group.ID())
 		if f.gone == nil {
 			f.gone = make(map[counter.ID]gone)
 		}
 		g := gone{limiter: weak.Make(l)}
-		if l.group.Strict != nil {
-			g.forgotten = l.group.Strict.Forgotten.Load()
+		if l.Group.Strict != nil {
+			g.forgotten = l.Group.Strict.Forgotten.Load()
 		}
-		f.gone[l.group.ID()] = g
+		f.gone[l.Group.ID()] = g
 	}
 	if c.retirees.installs > c.retirees.swept { // once per set is often enough
 		c.retirees.swept = c.retirees.installs
@@ -87,22 +106,6 @@ func (c *Checker) releaseRetired(fleet int64) {
 			}
 		}
 	}
-}
-
-// leaveLocked marks a limiter as let go, if it holds nothing; the reporter is locked.
-func (l *Limiter) leaveLocked() bool {
-	holds := func() bool {
-		return l.group.Counters.Load() != 0 || l.group.Late.Load() != 0 || l.group.Owed.InFlight != 0 || l.group.Owed.QueuedLate
-	}
-	if holds() {
-		return false
-	}
-	l.group.Away.Store(true) // from now on, whoever makes a counter says so
-	if holds() {
-		l.group.Away.Store(false)
-		return false
-	}
-	return true
 }
 
 func (c *Checker) takeRevived() {
@@ -118,22 +121,20 @@ func (c *Checker) takeRevived() {
 }
 
 // keepStats puts down what a limiter that is let go has counted.
-func (c *Checker) keepStats(l *Limiter) {
-	s := l.stats(c.o.Link == nil)
-	l.told.add(s)
-	f := &c.retirees
-	if _, ok := c.ruleset.Load().byName[l.group.Name]; ok {
+func (c *Checker) keepStats(l *ruleset.Limiter) {
+	s, f := c.takeStats(l), &c.retirees
+	if _, ok := c.ruleset.Load().ByName[l.Group.Name]; ok {
 		if f.past == nil {
 			f.past = make(map[string]RuleStats)
 		}
-		past := f.past[l.group.Name]
+		past := f.past[l.Group.Name]
 		past.add(s)
-		f.past[l.group.Name] = past
+		f.past[l.Group.Name] = past
 		return
 	}
-	f.removed.add(f.past[l.group.Name])
+	f.removed.add(f.past[l.Group.Name])
 	f.removed.add(s)
-	delete(f.past, l.group.Name)
+	delete(f.past, l.Group.Name)
 }
 
 // ruleGroups finds the groups of a checker's rules for its reporter.
@@ -142,14 +143,14 @@ type ruleGroups struct{ *Checker }
 // Find returns the group of the rule in force that a message's rule is, or of an inline limit; nil
 // if there is none, or if it has another window or algorithm, which makes it another counter.
 func (c ruleGroups) Find(r *events.Rule) *counter.Group {
-	l := c.ruleset.Load().byName[r.GetName()]
+	l := c.ruleset.Load().ByName[r.GetName()]
 	if l == nil {
-		l = c.inline.find(r.GetName())
+		l = c.inline.Find(r.GetName())
 	}
-	if l == nil || !l.group.Counts(r) {
+	if l == nil || !l.Group.Counts(r) {
 		return nil
 	}
-	return &l.group
+	return &l.Group
 }
 
 // Revive takes limiters back that were used after they had been let go.
@@ -161,14 +162,14 @@ func (c ruleGroups) Release(fleet int64) { c.releaseRetired(fleet) }
 // counting finds the group whose counters are those of a rule of a receipt, of a rule that is in
 // force or was and may come back; nil if there is none that may hold anything.
 func (c *Checker) counting(r *events.Rule) *counter.Group {
-	if l := c.ruleset.Load().byName[r.GetName()]; l != nil && l.group.Counts(r) {
-		return &l.group
+	if l := c.ruleset.Load().ByName[r.GetName()]; l != nil && l.Group.Counts(r) {
+		return &l.Group
 	}
 	c.reporter.Lock()
 	defer c.reporter.Unlock()
 	for _, l := range c.retirees.retired {
-		if l.group.Counts(r) {
-			return &l.group
+		if l.Group.Counts(r) {
+			return &l.Group
 		}
 	}
 	return nil

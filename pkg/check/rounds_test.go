@@ -149,7 +149,7 @@ func TestWhichRoundIsWanted(t *testing.T) {
 		{"full: denied hits wait for the full round", 10_000, 5, 0, counter.NextFull},
 	} {
 		f, l := newFleetOf(t, 2, Options{HelloEvery: time.Hour}, 10_000, time.Minute)
-		l.group.FullRounds = 1 // as of a fast window
+		l.core.Group.FullRounds = 1 // as of a fast window
 		now := noon
 		for i := range int64(10) { // alarms, from which a demand is known
 			now += 4 * ms

@@ -29,18 +29,16 @@ type RuleStats struct {
 }
 
 // add adds another rule's counters to these.
-func (r *RuleStats) add(s RuleStats) { r.addTimes(1, &s) }
-
-func (r *RuleStats) addTimes(n int64, s *RuleStats) {
-	r.Allowed += n * s.Allowed
-	r.Denied += n * s.Denied
-	r.Charged += n * s.Charged
-	r.Answered += n * s.Answered
-	r.InFlight += n * s.InFlight
-	r.Pending += n * s.Pending
-	r.Overflow += n * s.Overflow
-	r.Lost += n * s.Lost
-	r.BadCosts += n * s.BadCosts
-	r.Cancelled += n * s.Cancelled
-	r.FalseDenials += n * s.FalseDenials
+func (r *RuleStats) add(s RuleStats) {
+	r.Allowed += s.Allowed
+	r.Denied += s.Denied
+	r.Charged += s.Charged
+	r.Answered += s.Answered
+	r.InFlight += s.InFlight
+	r.Pending += s.Pending
+	r.Overflow += s.Overflow
+	r.Lost += s.Lost
+	r.BadCosts += s.BadCosts
+	r.Cancelled += s.Cancelled
+	r.FalseDenials += s.FalseDenials
 }

@@ -71,6 +71,18 @@ func (c *Checker) Settle(receipt string, cost int64) error {
 	return nil
 }
 
+// receipt is that of a hit that was charged so at the fleet's time now.
+func (c *Checker) receipt(charges []*events.Charge, now int64) string {
+	m := &events.Receipt{Epoch: c.o.Epoch, Made: now, Charges: charges}
+	numbers := uint64(max(len(charges), 1))
+	m.Number = c.receipts.Add(numbers) - numbers + 1
+	text, err := c.o.ReceiptKeys().Encode(m)
+	if err != nil {
+		panic("check: " + err.Error()) // unreachable: the message has no field that can fail
+	}
+	return text
+}
+
 // receiptAhead is how far in the future a receipt may have been made: clocks differ a little.
 const receiptAhead = 10 * time.Minute
 

@@ -495,7 +495,7 @@ func TestReceiptsOfRulesWithACost(t *testing.T) {
 				"%s: %v, %v", tier, m, err)
 			mustSettle(t, c, noon, text, 301)
 			equal(t, left(limiter(t, c, "requests"), noon, tier), 99, "%s: requests left", tier)
-			l := c.ruleset.Load().byName[name]
+			l := limiter(t, c, name)
 			equal(t, left(l, noon, tier), l.Rule().Limit-301, "%s: left", tier)
 		}
 	}

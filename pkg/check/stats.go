@@ -1,6 +1,11 @@
 package check
 
-import "time"
+import (
+	"sync/atomic"
+	"time"
+
+	"github.com/offpath-io/offpath/pkg/check/internal/ruleset"
+)
 
 // Stats is a snapshot of a checker's counters: every decision that was made before it was asked for
 // is in them.
@@ -68,17 +73,17 @@ func (c *Checker) Stats() Stats {
 		LeasesRepeated:  r.LeasesRepeated,
 		LeasesAnswered:  r.LeasesAnswered,
 		LeasesRefused:   r.LeasesRefused,
-		Waiting:         int(c.waiting.Load()),
+		Waiting:         int(c.waiting.Now.Load()),
 		Alarms:          r.Alarms,
 		Ignored:         r.Ignored,
 		Unreadable:      r.Unreadable,
-		Freshness:       Freshness(c.host.Freshness()),
+		Freshness:       c.host.Freshness(),
 		Heard:           r.Heard,
 		Shards:          r.Shards,
 		Checkers:        int(c.host.Fleet.Load()),
 		ClockOffset:     c.host.Clock.Offset(),
 		Problem:         r.Problem,
-		Revision:        c.ruleset.Load().revision,
+		Revision:        c.ruleset.Load().Revision,
 	}
 	s.SettlementsTaken, s.SettlementsAnswered, s.SettlementsLost = c.settling.Counts()
 	s.Rules, s.Removed = c.ruleStats(), c.retirees.removed
@@ -91,43 +96,46 @@ func (c *Checker) ruleStats() []RuleStats {
 	var all []RuleStats
 	at := make(map[string]int)
 	for l := range c.limiters() {
-		i, ok := at[l.group.Name]
+		i, ok := at[l.Group.Name]
 		if !ok {
 			i = len(all)
-			at[l.group.Name] = i
-			all = append(all, RuleStats{Rule: l.group.Name})
-			all[i].add(c.retirees.past[l.group.Name])
+			at[l.Group.Name] = i
+			all = append(all, RuleStats{Rule: l.Group.Name})
+			all[i].add(c.retirees.past[l.Group.Name])
 		}
-		all[i].add(l.stats(c.o.Link == nil))
+		all[i].add(c.stats(l))
 	}
 	return all
 }
 
-// stats returns this limiter's counters, but for what has been put down as past. The reporter
-// is locked.
-func (l *Limiter) stats(local bool) RuleStats {
+// stats returns a limiter's counters, but for what has been put down as past. The reporter is
+// locked.
+func (c *Checker) stats(l *ruleset.Limiter) RuleStats { return c.readStats(l, (*atomic.Int64).Load) }
+
+// takeStats returns a limiter's counters, to be put down as past.
+func (c *Checker) takeStats(l *ruleset.Limiter) RuleStats {
+	s := c.readStats(l, func(n *atomic.Int64) int64 { return n.Swap(0) })
+	l.Group.Owed.Answered, l.Group.Owed.Lost = 0, 0
+	return s
+}
+
+func (c *Checker) readStats(l *ruleset.Limiter, read func(*atomic.Int64) int64) RuleStats {
+	g := &l.Group
 	r := RuleStats{
-		Answered: l.group.Owed.Answered,
-		InFlight: l.group.Owed.InFlight,
-		Overflow: l.overflow.Load(),
-		Lost:     l.group.Owed.Lost,
-		BadCosts: l.badCosts.Load(),
-
-		Cancelled: l.group.Cancelled.Load(),
-
-		FalseDenials: l.group.FalseDenials.Load(),
+		Answered: g.Owed.Answered, InFlight: g.Owed.InFlight, Lost: g.Owed.Lost,
+		Overflow: read(&l.Overflow), BadCosts: read(&l.BadCosts),
+		Cancelled: read(&g.Cancelled), FalseDenials: read(&g.FalseDenials),
 	}
-	for i := range l.group.Tallies {
-		n := &l.group.Tallies[i]
-		allowed := n.Allowed.Load()
+	for i := range g.Tallies {
+		n := &g.Tallies[i]
+		allowed := read(&n.Allowed)
 		r.Allowed += allowed
-		r.Denied += n.Denied.Load()
-		r.Charged += allowed + n.Further.Load()
+		r.Denied += read(&n.Denied)
+		r.Charged += allowed + read(&n.Further)
 	}
-	if local { // nobody to report to
+	if c.o.Link == nil { // nobody to report to
 		r.Answered = r.Charged - r.Overflow - r.Cancelled
 	}
 	r.Pending = r.Charged - r.Answered - r.InFlight - r.Overflow - r.Lost - r.Cancelled
-	r.addTimes(-1, &l.told)
 	return r
 }

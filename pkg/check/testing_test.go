@@ -281,13 +281,13 @@ func (f *fleet) refresh(totals ...uint64) *events.Refresh {
 // alarm announces one key's total in the bucket of now.
 func (f *fleet) alarm(now int64, generation uint64, l *Limiter, key string, total int64) {
 	f.t.Helper()
-	f.receive(now, events.KindAlarm, alarmOf(l, now, generation, key, admitted(total)))
+	f.receive(now, events.KindAlarm, alarmOf(&l.core.Group, now, generation, key, admitted(total)))
 }
 
 // alarmMade is an alarm that says when its newest report was made.
 func (f *fleet) alarmMade(now, made int64, l *Limiter, key string, total int64) {
 	f.t.Helper()
-	a := alarmOf(l, now, 1, key, admitted(total))
+	a := alarmOf(&l.core.Group, now, 1, key, admitted(total))
 	a.Made = made
 	f.receive(now, events.KindAlarm, a)
 }
@@ -295,7 +295,7 @@ func (f *fleet) alarmMade(now, made int64, l *Limiter, key string, total int64) 
 // alarmRows is an alarm of a key, of the bucket of now, in this order.
 func (f *fleet) alarmRows(now int64, l *Limiter, key string, rows ...keyTotal) {
 	f.t.Helper()
-	a := alarmOf(l, now, 1, key, rows...)
+	a := alarmOf(&l.core.Group, now, 1, key, rows...)
 	a.Made = now
 	f.receive(now, events.KindAlarm, a)
 }
@@ -308,10 +308,10 @@ type keyTotal struct {
 
 func admitted(total int64) keyTotal { return keyTotal{counter.AdmittedHits, uint64(total)} }
 
-func alarmOf(l *Limiter, now int64, generation uint64, key string, rows ...keyTotal) *events.Alarm {
+func alarmOf(g *counter.Group, now int64, generation uint64, key string, rows ...keyTotal) *events.Alarm {
 	t := new(events.Table)
 	for i, r := range rows {
-		rule := l.group.Wire(now)
+		rule := g.Wire(now)
 		rule.Denied, rule.Refunded = r.kind == counter.DeniedHits, r.kind == counter.RefundedHits
 		t.Rules = append(t.Rules, rule)
 		t.AddKey(uint32(i), key)
@@ -323,7 +323,7 @@ func alarmOf(l *Limiter, now int64, generation uint64, key string, rows ...keyTo
 // inform lets keys be quiet, as an answer or an alarm that tells of them does.
 func inform(l *Limiter, keys ...string) {
 	for _, key := range keys {
-		l.group.Find(noon, key).State |= counter.Informed
+		l.core.Group.Find(noon, key).State |= counter.Informed
 	}
 }
 
@@ -344,7 +344,7 @@ func hit(l *Limiter, now int64, key string, times int) (allowed int) {
 
 // ahead returns a live key's forecast, or nil.
 func (l *Limiter) ahead(key string) *counter.Forecast {
-	if c := l.group.Holds([]byte(key)); c != nil {
+	if c := l.core.Group.Holds([]byte(key)); c != nil {
 		return counter.Locked{Counter: c}.Forecast()
 	}
 	return nil

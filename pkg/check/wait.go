@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/offpath-io/offpath/pkg/check/internal/evaluation"
 	"github.com/offpath-io/offpath/pkg/identity"
 	"github.com/offpath-io/offpath/pkg/rules"
 )
@@ -37,24 +38,37 @@ func (c *Checker) Wait(ctx context.Context, r Request) (Result, error) {
 		res := c.Do(r)
 		return res, res.Err
 	case r.Mode == Charge:
-		return c.acquire(ctx, &r)
+		return c.acquire(ctx, r)
 	case r.Limiter != nil:
 		return c.waitForLimiter(ctx, &r)
 	}
 	return c.waitForTurn(ctx, &r)
 }
 
+// acquire is Do for a request that waits for permits if nothing else denies it.
+func (c *Checker) acquire(ctx context.Context, r Request) (res Result, err error) {
+	by, _ := c.deciderOf(&r) // Wait has seen that it does not fail
+	charged, ok, err := c.waiting.Acquire(ctx, by, r.Attributes, r.Key, max(r.Cost, 1), r.Receipt)
+	if !ok {
+		return c.Do(r), nil
+	}
+	if res.Decision = Decision(charged.Decision); r.Receipt && res.Allowed {
+		res.Receipt = c.receipt(charged.Charges, c.host.ExactTime())
+	}
+	return res, err
+}
+
 // waitForLimiter waits until its limiter alone lets a request pass.
 func (c *Checker) waitForLimiter(ctx context.Context, r *Request) (Result, error) {
-	l, w := r.Limiter, c.newCaller()
+	l, w := &r.Limiter.core, c.newCaller()
 	defer w.leave()
 	for {
 		swap := c.swaps.next() // first, so that none goes unnoticed
 		res, err := Result{}, error(nil)
-		at := l.lineAlone(r.Key, r.Cost)
-		others := w.turn == nil && !l.group.Shape.Drains() && at.waiting() > 0
+		at := evaluation.LineAlone(l, r.Key)
+		others := w.place == nil && !l.Group.Shape.Drains() && c.lines.Cost(at) > 0
 		if others {
-			res.Decision = c.behindOthers(at, nil)
+			res.Decision = c.behindOthers(at, nil, r.Cost)
 			others = res.RetryAfter != Never // or it has nothing to wait for
 		}
 		if !others {
@@ -64,11 +78,11 @@ func (c *Checker) waitForLimiter(ctx context.Context, r *Request) (Result, error
 		if !res.Allowed {
 			wait = res.RetryAfter
 		}
-		if err != nil || wait == 0 || wait == Never || !res.Allowed && l.group.Shape.Drains() {
+		if err != nil || wait == 0 || wait == Never || !res.Allowed && l.Group.Shape.Drains() {
 			return res, err
 		}
-		most := l.Rule().OnLimit.MaxWait
-		late := most > 0 && time.Since(w.begun)+wait > most || !fitsDeadline(ctx, wait) || !w.enter(at)
+		most := l.Current.Load().Rule.OnLimit.MaxWait
+		late := most > 0 && time.Since(w.begun)+wait > most || !fitsDeadline(ctx, wait) || !w.enter(at, r.Cost)
 		switch {
 		case late:
 			err = errLate
@@ -79,7 +93,7 @@ func (c *Checker) waitForLimiter(ctx context.Context, r *Request) (Result, error
 		}
 		switch {
 		case err != nil:
-			return l.giveUp(res, r, wait, others, err)
+			return giveUp(res, r, wait, others, err)
 		case res.Allowed:
 			res.Delay = 0
 			return res, nil
@@ -89,20 +103,21 @@ func (c *Checker) waitForLimiter(ctx context.Context, r *Request) (Result, error
 
 // giveUp denies a request that has not had its turn after all, and would have had to wait for so
 // long.
-func (l *Limiter) giveUp(
+func giveUp(
 	res Result, r *Request, wait time.Duration, others bool, err error,
 ) (Result, error) {
+	l := &r.Limiter.core
 	if res.Cancel() {
 		res.Receipt = ""
 	}
 	switch {
-	case l.countsDenied():
-		l.Check(r.Key, r.Cost) // now it counts, and if it would just fit, all the same
+	case l.CountsDenied():
+		r.Limiter.Check(r.Key, r.Cost) // now it counts, and if it would just fit, all the same
 	case others:
-		l.denyUnasked(r.Key)
+		denyUnasked(l, r.Key)
 	}
 	res.Allowed, res.RetryAfter, res.Delay = false, wait, 0
-	if err == errEnded || err == errLate {
+	if err == evaluation.ErrEnded || err == errLate {
 		err = nil
 	}
 	return res, err
@@ -110,11 +125,11 @@ func (l *Limiter) giveUp(
 
 // attempt decides once.
 func (c *Checker) attempt(ctx context.Context, r Request) (Result, error) {
-	l := r.Limiter
-	if l.group.Strict != nil {
-		return c.acquire(ctx, &r)
+	l := &r.Limiter.core
+	if l.Group.Strict != nil {
+		return c.acquire(ctx, r)
 	}
-	if l.countsDenied() { // a hit that waits is not denied yet
+	if l.CountsDenied() { // a hit that waits is not denied yet
 		r.Mode = Peek
 		if res := c.Do(r); !res.Allowed && res.RetryAfter != Never {
 			return res, nil
@@ -122,13 +137,6 @@ func (c *Checker) attempt(ctx context.Context, r Request) (Result, error) {
 		r.Mode = Reserve
 	}
 	return c.Do(r), nil
-}
-
-// countsDenied says whether denied hits count, and callers ask again rather than wait for their
-// turn.
-func (l *Limiter) countsDenied() bool {
-	c := l.limits.Load().clauses
-	return c != nil && c.all && !c.shadow && !l.group.Shape.Drains()
 }
 
 // waitForTurn waits until all rules that match let a request pass.
@@ -145,23 +153,23 @@ func (c *Checker) waitForTurn(ctx context.Context, r *Request) (Result, error) {
 		var res Result
 		at, others := c.othersWait(w, attrs, cost)
 		if others {
-			res.Decision = c.behindOthers(at, attrs)
+			res.Decision = c.behindOthers(at.LineID, attrs, at.Cost)
 		} else {
 			var err error
-			if res, err = c.acquire(ctx, r); err != nil || res.Allowed {
+			if res, err = c.acquire(ctx, *r); err != nil || res.Allowed {
 				return res, err
 			}
-			at, _ = c.findLine(attrs, cost, func(rule string, _ waitingLine) bool { return rule == res.Rule })
+			at, _ = c.findLine(attrs, cost, func(at evaluation.Queued) bool { return at.Rule == res.Rule })
 		}
-		if at.limiter == nil || !res.Queue || res.RetryAfter == Never || time.Since(w.begun)+res.RetryAfter > res.MaxWait ||
-			!fitsDeadline(ctx, res.RetryAfter) || !w.enter(at) {
+		if at.Limiter == nil || !res.Queue || res.RetryAfter == Never || time.Since(w.begun)+res.RetryAfter > res.MaxWait ||
+			!fitsDeadline(ctx, res.RetryAfter) || !w.enter(at.LineID, at.Cost) {
 			if others {
-				at.limiter.denyUnasked(at.key)
+				denyUnasked(at.Limiter, at.Key)
 			}
 			return res, nil
 		}
 		switch err := w.pause(ctx, res.RetryAfter, res.MaxWait, swap); {
-		case err == errEnded || err == errLate:
+		case err == evaluation.ErrEnded || err == errLate:
 			return res, nil
 		case err != nil:
 			return res, err
@@ -171,43 +179,32 @@ func (c *Checker) waitForTurn(ctx context.Context, r *Request) (Result, error) {
 
 // othersWait finds a line of the request in which others wait already; none if w is in a
 // line, or if the request has nothing to wait for.
-func (c *Checker) othersWait(w *caller, attrs identity.Attributes, cost int64) (waitingLine, bool) {
-	if w.turn != nil || c.waiting.Load() == 0 {
-		return waitingLine{}, false
+func (c *Checker) othersWait(w *caller, attrs identity.Attributes, cost int64) (evaluation.Queued, bool) {
+	if w.place != nil || c.waiting.Now.Load() == 0 {
+		return evaluation.Queued{}, false
 	}
 	d := c.Do(Request{Attributes: attrs, Cost: cost, Mode: Peek})
 	if !d.Allowed && (!d.Queue || d.RetryAfter == Never) {
-		return waitingLine{}, false
+		return evaluation.Queued{}, false
 	}
-	return c.findLine(attrs, cost, func(_ string, at waitingLine) bool {
-		return !at.limiter.group.Shape.Drains() && at.waiting() > 0
+	return c.findLine(attrs, cost, func(at evaluation.Queued) bool {
+		return !at.Limiter.Group.Shape.Drains() && c.lines.Cost(at.LineID) > 0
 	})
 }
 
 // findLine returns the first line of the request that is the one, of those under rules that let
 // callers wait and limit this one.
 func (c *Checker) findLine(
-	attrs identity.Attributes, cost int64, isIt func(rule string, at waitingLine) bool,
-) (waitingLine, bool) {
+	attrs identity.Attributes, cost int64, isIt func(evaluation.Queued) bool,
+) (found evaluation.Queued, ok bool) {
 	p := c.ruleset.Load()
-	a := newEvaluation(&c.host)
-	defer a.free()
-	if !a.match(p, attrs, c.host.Time(p.strict), max(cost, 1), peeking) {
-		return waitingLine{}, false
-	}
-	for i := range a.decisions {
-		q := &a.decisions[i]
-		if q.barred || !q.limits.rule.OnLimit.Queue {
-			continue
+	evaluation.EachQueued(&c.host, p, c.host.Time(p.Strict), attrs, max(cost, 1), func(at evaluation.Queued) bool {
+		if ok = isIt(at); ok {
+			found = at
 		}
-		if key, ok := q.limits.rule.AppendKey(nil, attrs); ok {
-			at := waitingLine{q.limiter, lineID{string(key), q.matched.Capacity}, q.Cost}
-			if isIt(q.limits.name, at) {
-				return at, true
-			}
-		}
-	}
-	return waitingLine{}, false
+		return !ok
+	})
+	return found, ok
 }
 
 // inLine finds the one limiter that a request is limited by, if callers wait there in turn: a
@@ -215,16 +212,16 @@ func (c *Checker) findLine(
 func (c *Checker) inLine(attrs identity.Attributes) (l *Limiter, key string, ok bool) {
 	p := c.ruleset.Load()
 	var room [8]*rules.Rule
-	found := p.set.Find(room[:0], attrs)
+	found := p.Rules.Find(room[:0], attrs)
 	if len(found) != 1 {
 		return nil, "", false
 	}
-	e := &p.entries[found[0].Place()]
-	if !e.bare || e.limits.clauses != nil || !e.limiter.group.Shape.Drains() || !e.rule.OnLimit.Queue {
+	e := &p.Entries[found[0].Place()]
+	if !e.Bare || e.Limits.Clauses != nil || !e.Limiter.Group.Shape.Drains() || !e.Rule.OnLimit.Queue {
 		return nil, "", false
 	}
-	text, ok := e.rule.AppendKey(nil, attrs)
-	return e.limiter, string(text), ok
+	text, ok := e.Rule.AppendKey(nil, attrs)
+	return limiterOf(e.Limiter), string(text), ok
 }
 
 // fitsDeadline says whether ctx lasts so long, as far as it says.

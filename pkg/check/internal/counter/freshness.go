@@ -16,3 +16,18 @@ const (
 	// Outage: none has for long. Rules decide by their OnOutage.
 	Outage
 )
+
+// String returns the freshness in lower case.
+func (f Freshness) String() string {
+	switch f {
+	case Fresh:
+		return "fresh"
+	case Stale:
+		return "stale"
+	case LocalShare:
+		return "local_share"
+	case Outage:
+		return "outage"
+	}
+	return "local"
+}

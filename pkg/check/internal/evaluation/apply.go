@@ -1,8 +1,10 @@
-package check
+package evaluation
 
 import (
 	"time"
 
+	"github.com/offpath-io/offpath/pkg/check/internal/counter"
+	"github.com/offpath-io/offpath/pkg/check/internal/ruleset"
 	"github.com/offpath-io/offpath/pkg/identity"
 	"github.com/offpath-io/offpath/pkg/rules"
 )
@@ -11,11 +13,11 @@ import (
 // to its caller, by which limits, and at what cost.
 
 // apply fills in what depends on the request's attributes beside the key.
-func (q *ruleDecision) apply(e *entry, attrs identity.Attributes, now int64) applicability {
+func (q *ruleDecision) apply(e *ruleset.Entry, attrs identity.Attributes, now int64) applicability {
 	if v := q.applyTo(e, attrs, now); v != applies {
 		return v
 	}
-	cost, err := e.rule.CostOf(attrs, q.Cost)
+	cost, err := e.Rule.CostOf(attrs, q.Cost)
 	if err == nil {
 		q.Cost = cost
 	}
@@ -24,8 +26,8 @@ func (q *ruleDecision) apply(e *entry, attrs identity.Attributes, now int64) app
 }
 
 // applyTo finds the limits for the caller.
-func (q *ruleDecision) applyTo(e *entry, attrs identity.Attributes, now int64) applicability {
-	r := e.rule
+func (q *ruleDecision) applyTo(e *ruleset.Entry, attrs identity.Attributes, now int64) applicability {
+	r := e.Rule
 	if r.Unlimited {
 		return appliesNot
 	}
@@ -37,7 +39,7 @@ func (q *ruleDecision) applyTo(e *entry, attrs identity.Attributes, now int64) a
 	case allowed:
 		return appliesNot
 	}
-	t := e.limits
+	t := e.Limits
 	if len(r.Overrides) > 0 {
 		at := time.Unix(0, now)
 		if i := r.Override(attrs, at); i >= 0 {
@@ -51,7 +53,7 @@ func (q *ruleDecision) applyTo(e *entry, attrs identity.Attributes, now int64) a
 				}
 				return bars
 			}
-			q.limiter, t = e.over[i].limiter, e.over[i].limits
+			q.limiter, t = e.Overrides[i].Limiter, e.Overrides[i].Limits
 		}
 	}
 	q.decideBy(t, attrs)
@@ -59,27 +61,27 @@ func (q *ruleDecision) applyTo(e *entry, attrs identity.Attributes, now int64) a
 }
 
 // decideBy lets a rule be decided by a limiter's limits, for a request of these attributes.
-func (q *ruleDecision) decideBy(t *limits, attrs identity.Attributes) {
+func (q *ruleDecision) decideBy(t *ruleset.Limits, attrs identity.Attributes) {
 	q.origin = t
-	q.matched = t.class(attrs)
+	q.matched = t.Class(attrs)
 	q.limits = q.matched
 }
 
 // decideBarred makes the decision of a rule that bars the request.
 func (q *ruleDecision) decideBarred(d *Decision, now int64) {
-	q.limiter.fill(d, q.limits, 0)
-	d.deny(q.limits.rule)
-	d.RetryAfter, d.Reset = q.retry, q.limiter.reset(q.limits, now)
+	fill(d, q.limiter, q.limits, 0)
+	d.Deny(q.limits.Rule)
+	d.RetryAfter, d.Reset = q.retry, q.limiter.Reset(q.limits, now)
 }
 
 // noteCost counts a hit whose own cost was none.
 func (q *ruleDecision) noteCost() {
 	if q.badCost {
-		q.limiter.badCosts.Add(1)
+		q.limiter.BadCosts.Add(1)
 	}
 }
 
-func (q *ruleDecision) isShadow() bool { return q.limits.clauses != nil && q.limits.clauses.shadow }
+func (q *ruleDecision) isShadow() bool { return q.limits.Clauses != nil && q.limits.Clauses.Shadow }
 
 // stops says whether it is this rule, maybe among others, that keeps the request from passing.
 func (q *ruleDecision) stops() bool { return q.denies && !q.isShadow() }
@@ -90,7 +92,7 @@ func (q *ruleDecision) stops() bool { return q.denies && !q.isShadow() }
 func (a *evaluation) reckonDenied(d *Decision, now int64) {
 	for i := range a.decisions {
 		q := &a.decisions[i]
-		if !q.stops() || q.barred || !q.HasCounter() || d.RetryAfter == Never || q.limits.clauses == nil || !q.limits.clauses.all {
+		if !q.stops() || q.barred || !q.HasCounter() || d.RetryAfter == Never || q.limits.Clauses == nil || !q.limits.Clauses.All {
 			continue
 		}
 		if after := q.FitsIn(now); after != Never {
@@ -101,24 +103,24 @@ func (a *evaluation) reckonDenied(d *Decision, now int64) {
 
 // noteBarred is that of a request that a rule bars, before its key was made.
 func (a *evaluation) noteBarred(attrs identity.Attributes) {
-	l, r := a.bar.limiter, a.bar.limits.rule
-	if l.group.Host.Config.OnDenied == nil {
+	l, r := a.bar.limiter, a.bar.limits.Rule
+	if l.Group.Host.Config.OnDenied == nil {
 		return
 	}
-	if text, ok := l.group.Host.AppendKey(a.text, r, attrs); ok {
-		l.group.NoteDenied(textAt(text, len(a.text), len(text)), 1)
+	if text, ok := l.Group.Host.AppendKey(a.text, r, attrs); ok {
+		l.Group.NoteDenied(textAt(text, len(a.text), len(text)), 1)
 		a.text = text[:len(a.text)] // what it has grown to is of use
 	}
 }
 
 // allowUnmatched lets a request pass that no rule matches.
-func (a *evaluation) allowUnmatched(d *Decision, c *Checker) {
-	d.Allowed, d.Freshness = true, Freshness(c.host.Freshness())
+func allowUnmatched(d *Decision, h *counter.Host) {
+	d.Allowed, d.Freshness = true, h.Freshness()
 }
 
 // denyBarred denies a request that a rule bars, whatever its counts are.
 func (a *evaluation) denyBarred(d *Decision, attrs identity.Attributes, now int64) {
-	a.bar.limiter.group.Tallies[0].Denied.Add(1)
+	a.bar.limiter.Group.Tallies[0].Denied.Add(1)
 	a.noteBarred(attrs)
 	a.bar.decideBarred(d, now)
 }

@@ -1,4 +1,4 @@
-package check
+package evaluation
 
 import (
 	"fmt"
@@ -6,34 +6,53 @@ import (
 	"time"
 
 	"github.com/offpath-io/offpath/pkg/check/internal/counter"
+	"github.com/offpath-io/offpath/pkg/check/internal/ruleset"
 	"github.com/offpath-io/offpath/pkg/identity"
 	"github.com/offpath-io/offpath/pkg/rules"
 )
 
-// explain is what a check would decide, and what each rule of the set makes of the request.
-func (c *Checker) explain(
-	by decider, now int64, attrs identity.Attributes, cost int64,
+// Explanation is check.Explanation, which it converts to.
+type Explanation struct {
+	Rule          string
+	Why           string
+	Barred        string
+	Counter       string
+	Override      int
+	Key           string
+	Limit         int64
+	Cost          int64
+	BadCost       bool
+	Count, Others float64
+	Room          int64
+	Denies        bool
+	RetryAfter    time.Duration
+	Shadow        bool
+	Decides       bool
+}
+
+// Explain is what a check would decide, and what each rule of the set makes of the request.
+func Explain(
+	h *counter.Host, p *ruleset.Compiled, now int64, attrs identity.Attributes, cost int64,
 ) (Decision, []Explanation) {
-	p := by.program
-	found := p.set.Find(nil, attrs)
-	all := make([]Explanation, p.rules)
+	found := p.Rules.Find(nil, attrs)
+	all := make([]Explanation, p.RuleCount)
 	decisions := make([]ruleDecision, 0, len(found))
 	for i := range all {
-		r := p.entries[i].rule
+		r := p.Entries[i].Rule
 		if !slices.Contains(found, r) {
 			all[i] = Explanation{Rule: r.Name, Override: -1, Why: whyNoMatch(r, attrs)}
 			continue
 		}
-		q := p.explainRule(&all[i], i, attrs, now, cost)
+		q := explainRule(p, &all[i], i, attrs, now, cost)
 		if q.place = i; all[i].Why == "" {
 			decisions = append(decisions, q)
 		}
 	}
-	a := p.explainAll(all, decisions, attrs, now)
-	d := c.peek(by, now, attrs, "", cost)
+	a := explainAll(p, all, decisions, attrs, now)
+	d := Peek(h, Decider{Rules: p}, now, attrs, "", cost)
 	worst := -1
 	for i := range a.decisions {
-		if q := &a.decisions[i]; q.limits.name == d.Rule {
+		if q := &a.decisions[i]; q.limits.Name == d.Rule {
 			worst = q.place
 		}
 	}
@@ -43,37 +62,35 @@ func (c *Checker) explain(
 	return d, all
 }
 
-// standing is explain for the rules that limit the request.
-func (c *Checker) standing(
-	p *ruleset, now int64, attrs identity.Attributes, cost int64,
-) []Explanation {
-	found := p.set.Find(nil, attrs)
+// Standing is explain for the rules that limit the request.
+func Standing(p *ruleset.Compiled, now int64, attrs identity.Attributes, cost int64) []Explanation {
+	found := p.Rules.Find(nil, attrs)
 	all, decisions := make([]Explanation, 0, len(found)), make([]ruleDecision, 0, len(found))
 	for _, r := range found {
 		var x Explanation
-		q := p.explainRule(&x, r.Place(), attrs, now, cost)
+		q := explainRule(p, &x, r.Place(), attrs, now, cost)
 		if q.place = len(all); x.Why == "" {
 			all, decisions = append(all, x), append(decisions, q)
 		}
 	}
-	p.explainAll(all, decisions, attrs, now)
+	explainAll(p, all, decisions, attrs, now)
 	return all
 }
 
 // explainRule says what the rule at a place, which matches, makes of the caller.
-func (p *ruleset) explainRule(
-	x *Explanation, place int, attrs identity.Attributes, now, cost int64,
+func explainRule(
+	p *ruleset.Compiled, x *Explanation, place int, attrs identity.Attributes, now, cost int64,
 ) ruleDecision {
-	e := &p.entries[place]
-	*x = Explanation{Rule: e.rule.Name, Override: -1}
-	q := ruleDecision{limiter: e.limiter, Hit: counter.Hit{Cost: cost}}
+	e := &p.Entries[place]
+	*x = Explanation{Rule: e.Rule.Name, Override: -1}
+	q := ruleDecision{limiter: e.Limiter, Hit: counter.Hit{Cost: cost}}
 	q.explainCaller(x, e, attrs, now)
 	return q
 }
 
 // explainAll explains the counts of what is asked, each at its place.
-func (p *ruleset) explainAll(
-	all []Explanation, decisions []ruleDecision, attrs identity.Attributes, now int64,
+func explainAll(
+	p *ruleset.Compiled, all []Explanation, decisions []ruleDecision, attrs identity.Attributes, now int64,
 ) *evaluation {
 	a := new(evaluation)
 	a.begin(p, peeking)
@@ -119,18 +136,18 @@ func valueOf(c *rules.Condition) string {
 }
 
 // explainCaller says what the rule makes of the caller.
-func (q *ruleDecision) explainCaller(x *Explanation, e *entry, attrs identity.Attributes, now int64) {
-	q.decideBy(e.limits, attrs)
+func (q *ruleDecision) explainCaller(x *Explanation, e *ruleset.Entry, attrs identity.Attributes, now int64) {
+	q.decideBy(e.Limits, attrs)
 	v := q.apply(e, attrs, now)
-	x.Override = e.rule.Override(attrs, time.Unix(0, now))
-	x.Shadow = e.rule.Shadow
+	x.Override = e.Rule.Override(attrs, time.Unix(0, now))
+	x.Shadow = e.Rule.Shadow
 	if q.explainBlock(e, attrs, now) {
 		x.Barred, q.barred = "its key is blocked", true
 		return
 	}
-	allowed, denied := e.rule.Listed(attrs)
+	allowed, denied := e.Rule.Listed(attrs)
 	switch {
-	case v == appliesNot && e.rule.Unlimited:
+	case v == appliesNot && e.Rule.Unlimited:
 		x.Why = "it limits nobody"
 	case v == appliesNot && allowed:
 		x.Why = "the caller is on its allow list"
@@ -144,10 +161,10 @@ func (q *ruleDecision) explainCaller(x *Explanation, e *entry, attrs identity.At
 	if q.barred = v == bars; x.Why != "" || q.barred {
 		return
 	}
-	if _, ok := e.rule.AppendKey(nil, attrs); ok {
+	if _, ok := e.Rule.AppendKey(nil, attrs); ok {
 		return
 	}
-	if e.rule.OnMissing == rules.Deny {
+	if e.Rule.OnMissing == rules.Deny {
 		x.Barred, q.barred, q.retry = "an attribute of its key is missing", true, Never
 	} else {
 		x.Why = "an attribute of its key is missing"
@@ -158,10 +175,10 @@ func (q *ruleDecision) explainCaller(x *Explanation, e *entry, attrs identity.At
 func (a *evaluation) explainKey(x *Explanation, q *ruleDecision, attrs identity.Attributes) {
 	q.from = len(a.text)
 	if !q.barred {
-		a.text, _ = q.limiter.group.Host.AppendKey(a.text, q.limits.rule, attrs)
+		a.text, _ = q.limiter.Group.Host.AppendKey(a.text, q.limits.Rule, attrs)
 	}
 	q.to = len(a.text)
-	x.Counter, x.Key = q.limiter.group.Name, string(a.text[q.from:q.to])
+	x.Counter, x.Key = q.limiter.Group.Name, string(a.text[q.from:q.to])
 	x.Cost, x.BadCost = q.Cost, q.badCost
 	a.decisions = append(a.decisions, *q)
 }
@@ -169,8 +186,8 @@ func (a *evaluation) explainKey(x *Explanation, q *ruleDecision, attrs identity.
 // explainCounts says what the rule's counts make of the request.
 func (a *evaluation) explainCounts(x *Explanation, q *ruleDecision, key string, now int64) {
 	x.Limit = q.limits.Capacity
-	if !q.barred && q.limiter.group.HasRoomFor(key) {
-		q.Counter = new(counter.View).Of(&q.limiter.group, key, now)
+	if !q.barred && q.limiter.Group.HasRoomFor(key) {
+		q.Counter = new(counter.View).Of(&q.limiter.Group, key, now)
 	}
 	var d Decision
 	q.ask(&d, now, key)
@@ -180,6 +197,6 @@ func (a *evaluation) explainCounts(x *Explanation, q *ruleDecision, key string, 
 	}
 	x.Count = q.Counter.Count(&q.limits.Limits, q.At)
 	if q.Counter.Forecast() != nil {
-		x.Others = max(q.Counter.Used(&q.limits.whole().Limits, now)-x.Count, 0)
+		x.Others = max(q.Counter.Used(&q.limits.Whole().Limits, now)-x.Count, 0)
 	}
 }

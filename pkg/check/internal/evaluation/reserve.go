@@ -1,4 +1,4 @@
-package check
+package evaluation
 
 import (
 	"time"
@@ -6,17 +6,17 @@ import (
 	"github.com/offpath-io/offpath/pkg/check/internal/counter"
 )
 
-// reservation is a place in the queues of one key, or in those of a request under several rules:
+// Reservation is a place in the queues of one key, or in those of a request under several rules:
 // its hits have been charged, and may pass after a delay.
-type reservation struct {
+type Reservation struct {
 	host   *counter.Host
-	delay  time.Duration
+	Delay  time.Duration
 	places []counter.Charge // in the order in which counters are locked; none if there is nothing to give back
 	due    int64            // fleet time
 	given  bool             // back; the first place's lock guards it
 }
 
-func (r *reservation) cancel() bool {
+func (r *Reservation) Cancel() bool {
 	if len(r.places) == 0 {
 		return false
 	}
@@ -42,24 +42,24 @@ func (r *reservation) cancel() bool {
 }
 
 // reservation is what has just been charged. Every counter is locked.
-func (a *evaluation) reservation(now int64) *reservation {
-	r := &reservation{host: a.decisions[0].limiter.group.Host}
+func (a *evaluation) reservation(now int64) *Reservation {
+	r := &Reservation{host: a.decisions[0].limiter.Group.Host}
 	for i := range a.decisions {
 		q := &a.decisions[i]
-		r.delay = max(r.delay, q.wait)
+		r.Delay = max(r.Delay, q.wait)
 		if q.HasCounter() && q.Charged != 0 {
 			r.places = append(r.places, q.Reserved())
 		}
 	}
-	r.due = now + int64(r.delay)
+	r.due = now + int64(r.Delay)
 	return r
 }
 
 // mayLine says whether callers of a rule may have their turn later: by key always, by attributes if
 // the rule says so.
 func (a *evaluation) mayLine(q *ruleDecision) bool {
-	return q.HasCounter() && !q.barred && !q.isShadow() && q.limiter.group.Shape.Drains() &&
-		(a.program == nil || q.limits.rule.OnLimit.Queue)
+	return q.HasCounter() && !q.barred && !q.isShadow() && q.limiter.Group.Shape.Drains() &&
+		(a.Rules == nil || q.limits.Rule.OnLimit.Queue)
 }
 
 // line turns a denial into a later turn, if there is one. The counter is locked and current.
@@ -67,11 +67,11 @@ func (q *ruleDecision) line(d *Decision, now int64) {
 	if d.Allowed {
 		return
 	}
-	wait, ok := q.Turn(d.RetryAfter, q.limits.rule.OnLimit.MaxWait, now)
+	wait, ok := q.Turn(d.RetryAfter, q.limits.Rule.OnLimit.MaxWait, now)
 	if !ok {
 		return
 	}
 	q.wait, q.Exceeds = wait, false
 	*d = Decision{}
-	q.limiter.allow(d, q.limits, 0, 0)
+	allow(d, q.limiter, q.limits, 0, 0)
 }

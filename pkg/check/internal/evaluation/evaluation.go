@@ -1,10 +1,11 @@
-package check
+package evaluation
 
 import (
 	"time"
 	"unsafe"
 
 	"github.com/offpath-io/offpath/pkg/check/internal/counter"
+	"github.com/offpath-io/offpath/pkg/check/internal/ruleset"
 	"github.com/offpath-io/offpath/pkg/identity"
 	"github.com/offpath-io/offpath/pkg/rules"
 )
@@ -12,7 +13,7 @@ import (
 // evaluation is the working memory of one check by several rules.
 type evaluation struct {
 	host      *counter.Host // whose pool it goes back to
-	program   *ruleset
+	Rules     *ruleset.Compiled
 	found     []*rules.Rule
 	text      []byte
 	from      int            // where the last key begins, which ends text
@@ -29,11 +30,11 @@ type evaluation struct {
 // room.
 type ruleDecision struct {
 	counter.Hit // its counter is nil if it is not locked
-	limiter     *Limiter
-	limits      *limits // by which it is decided
-	matched     *limits // those before it is known whether there is room elsewhere
-	origin      *limits // the limiter's
-	place       int     // among the rules
+	limiter     *ruleset.Limiter
+	limits      *ruleset.Limits // by which it is decided
+	matched     *ruleset.Limits // those before it is known whether there is room elsewhere
+	origin      *ruleset.Limits // the limiter's
+	place       int             // among the rules
 	from, to    int
 	denies      bool // by whatever
 
@@ -49,19 +50,19 @@ func (q *ruleDecision) prepare() {
 	t := q.limits
 	q.By, q.Plain, q.Full, q.Blocks, q.CountsDenied = &t.Limits, nil, nil, true, false
 	q.Exceeds, q.Short = false, false // as of rules that were in force when the caller began to wait
-	if c := t.clauses; c != nil {
+	if c := t.Clauses; c != nil {
 		// Where a hit is denied although there is room elsewhere, the next one may find none, and
 		// has to wait for longer than the block would say.
-		q.Blocks = t.full == nil && !c.shadow && q.matched.clauses.elastic == nil
-		q.Plain, q.CountsDenied = &c.plain.Limits, c.all
+		q.Blocks = t.Full == nil && !c.Shadow && q.matched.Clauses.Elastic == nil
+		q.Plain, q.CountsDenied = &c.Plain.Limits, c.All
 	}
-	if t.full != nil {
-		q.Full = &t.full.Limits
+	if t.Full != nil {
+		q.Full = &t.Full.Limits
 	}
 }
 
-func (a *evaluation) begin(p *ruleset, to purpose) {
-	a.program, a.text, a.decisions, a.purpose = p, a.text[:0], a.decisions[:0], to
+func (a *evaluation) begin(p *ruleset.Compiled, to purpose) {
+	a.Rules, a.text, a.decisions, a.purpose = p, a.text[:0], a.decisions[:0], to
 }
 
 // add adds a decision, to fill in whole: it holds what an earlier one did.
@@ -79,7 +80,7 @@ func (a *evaluation) drop() { a.decisions = a.decisions[:len(a.decisions)-1] }
 
 // sort puts the last decision where its limiter's turn is to be locked.
 func (a *evaluation) sort() {
-	for i := len(a.decisions) - 1; i > 0 && a.decisions[i-1].limiter.id > a.decisions[i].limiter.id; i-- {
+	for i := len(a.decisions) - 1; i > 0 && a.decisions[i-1].limiter.Order > a.decisions[i].limiter.Order; i-- {
 		a.decisions[i-1], a.decisions[i] = a.decisions[i], a.decisions[i-1]
 	}
 }
@@ -106,7 +107,7 @@ func (a *evaluation) lock(now int64) bool {
 		if q.barred {
 			continue
 		}
-		found := q.limiter.group.Find(now, a.key(i))
+		found := q.limiter.Group.Find(now, a.key(i))
 		if found == nil {
 			continue
 		}
@@ -143,10 +144,10 @@ func (a *evaluation) free() { a.host.Scratch.Put(a) }
 type purpose uint8
 
 const (
-	charging  purpose = iota // to decide, and charge
+	Charging  purpose = iota // to decide, and charge
 	peeking                  // to decide
-	recording                // to charge, whatever there is room for
-	reserving                // to decide, and charge what passes later, too
+	Recording                // to charge, whatever there is room for
+	Reserving                // to decide, and charge what passes later, too
 )
 
 // applicability is whether a rule applies to a request, whatever its counts are.
@@ -161,7 +162,7 @@ const (
 // makeKey makes the key that a rule's hits are counted under, unless attributes of it are missing.
 func (q *ruleDecision) makeKey(a *evaluation, r *rules.Rule, attrs identity.Attributes) applicability {
 	q.from = len(a.text)
-	text, ok := q.limiter.group.Host.AppendKey(a.text, r, attrs)
+	text, ok := q.limiter.Group.Host.AppendKey(a.text, r, attrs)
 	switch {
 	case ok:
 		q.to, a.text = len(text), text

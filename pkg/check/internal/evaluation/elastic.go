@@ -1,7 +1,8 @@
-package check
+package evaluation
 
 import (
 	"github.com/offpath-io/offpath/pkg/check/internal/counter"
+	"github.com/offpath-io/offpath/pkg/check/internal/ruleset"
 	"github.com/offpath-io/offpath/pkg/identity"
 )
 
@@ -10,14 +11,14 @@ import (
 func (a *evaluation) lookForRoom(attrs identity.Attributes, now int64) {
 	for i := range a.decisions {
 		q := &a.decisions[i]
-		t := q.matched.whole()
-		if t.clauses == nil || t.clauses.elastic == nil || q.barred {
+		t := q.matched.Whole()
+		if t.Clauses == nil || t.Clauses.Elastic == nil || q.barred {
 			continue
 		}
 		q.limits = q.matched
-		x := t.clauses.elastic
-		if use, ok := a.use(x.while, attrs, now); ok && use < x.below {
-			q.limits = x.roomy.class(attrs)
+		x := t.Clauses.Elastic
+		if use, ok := a.use(x.While, attrs, now); ok && use < x.Below {
+			q.limits = x.Roomy.Class(attrs)
 		}
 	}
 }
@@ -25,17 +26,17 @@ func (a *evaluation) lookForRoom(attrs identity.Attributes, now int64) {
 // use is which part of its limit is used up under a rule, for the key that a request has there;
 // with what others are expected to have taken. It is false if the rule does not apply to the
 // request.
-func (a *evaluation) use(e *entry, attrs identity.Attributes, now int64) (use float64, ok bool) {
-	if !e.rule.Matches(attrs) {
+func (a *evaluation) use(e *ruleset.Entry, attrs identity.Attributes, now int64) (use float64, ok bool) {
+	if !e.Rule.Matches(attrs) {
 		return 0, false
 	}
 	var q ruleDecision
-	q.limiter = e.limiter
+	q.limiter = e.Limiter
 	if q.applyTo(e, attrs, now) != applies {
 		return 0, false
 	}
 	from := len(a.text)
-	text, ok := e.limiter.group.Host.AppendKey(a.text, e.rule, attrs)
+	text, ok := e.Limiter.Group.Host.AppendKey(a.text, e.Rule, attrs)
 	if !ok {
 		return 0, false
 	}
@@ -44,6 +45,6 @@ func (a *evaluation) use(e *entry, attrs identity.Attributes, now int64) (use fl
 	if a.view == nil {
 		a.view = new(counter.View)
 	}
-	c := a.view.Of(&q.limiter.group, textAt(text, q.from, q.to), now)
-	return c.Used(&q.limits.whole().Limits, now) / float64(q.limits.rule.Capacity()), true
+	c := a.view.Of(&q.limiter.Group, textAt(text, q.from, q.to), now)
+	return c.Used(&q.limits.Whole().Limits, now) / float64(q.limits.Rule.Capacity()), true
 }

@@ -1,4 +1,4 @@
-package check
+package ruleset
 
 import (
 	"errors"
@@ -15,25 +15,15 @@ import (
 	"github.com/offpath-io/offpath/pkg/window"
 )
 
-// InlineLimit is a limit that a request brings along. Hits of one name and key share a count over
-// the whole fleet, whatever their limits: a caller with a higher one finds room at once. The first
-// hit of a name, and of a limit under it, takes some µs more than others.
+// InlineLimit is check.InlineLimit, which it converts to.
 type InlineLimit struct {
-	// Name says what is counted: 1 to MaxInlineName bytes of UTF-8 without control characters.
-	// Metrics and the ledger have it after "own ", with which no rule's name begins.
-	Name string
-	// Window over which Limit holds. All hits of a name need the same one. It must be a sliding or
-	// fixed window.
+	Name   string
 	Window window.Shape
-	// Limit is 1 to window.MaxCount.
-	Limit int64
+	Limit  int64
 }
 
 const (
-	// MaxInlineName is the most bytes of an InlineLimit's name.
-	MaxInlineName = 100
-	// MaxInlineLimits is the most names of inline limits that a checker counts under. It gives none
-	// up.
+	MaxInlineName   = 100
 	MaxInlineLimits = 1024
 
 	// mostLimits is how many limits of one name are remembered at a time. It bounds memory alone:
@@ -47,12 +37,12 @@ const (
 	inlineStamps = uint64(counter.StampMask / counter.OneStamp)
 )
 
-// ErrInlineLimits is the Result.Err of one name more than MaxInlineLimits.
+// ErrInlineLimits is the error of one name more than maxInlineLimits.
 var ErrInlineLimits = errors.New("check: too many names of inline limits")
 
-// inlineLimits are the limiters of inline limits. They belong to no ruleset: rules come and go
+// InlineLimits are the limiters of inline limits. They belong to no ruleset: rules come and go
 // without them.
-type inlineLimits struct {
+type InlineLimits struct {
 	mu sync.Mutex // held while one is added
 	at atomic.Pointer[map[string]*inline]
 }
@@ -63,13 +53,13 @@ type inline struct {
 	rule    *rules.Rule
 
 	mu     sync.RWMutex
-	limits map[int64]*limits // by limit
+	limits map[int64]*Limits // by limit
 	made   uint64            // how many have got a stamp
 }
 
-// limiter returns the limiter of a name, and the limits of a limit. A name that is known is found
+// Limiter returns the limiter of a name, and the limits of a limit. A name that is known is found
 // without a lock.
-func (i *inlineLimits) limiter(h *counter.Host, of *InlineLimit) (*Limiter, *limits, error) {
+func (i *InlineLimits) Limiter(h *counter.Host, of *InlineLimit) (*Limiter, *Limits, error) {
 	known := i.named(of.Name)
 	if known == nil || known.rule.Window != of.Window || of.Limit < 1 || of.Limit > window.MaxCount {
 		var err error
@@ -80,7 +70,7 @@ func (i *inlineLimits) limiter(h *counter.Host, of *InlineLimit) (*Limiter, *lim
 	return known.limiter, known.within(of.Limit), nil
 }
 
-func (i *inlineLimits) named(name string) *inline {
+func (i *InlineLimits) named(name string) *inline {
 	if all := i.at.Load(); all != nil {
 		return (*all)[name]
 	}
@@ -88,7 +78,7 @@ func (i *inlineLimits) named(name string) *inline {
 }
 
 // add makes a name known, or says what is wrong.
-func (i *inlineLimits) add(h *counter.Host, of *InlineLimit) (*inline, error) {
+func (i *InlineLimits) add(h *counter.Host, of *InlineLimit) (*inline, error) {
 	rule, err := of.rule()
 	if err != nil {
 		return nil, err
@@ -108,8 +98,9 @@ func (i *inlineLimits) add(h *counter.Host, of *InlineLimit) (*inline, error) {
 		if all != nil {
 			next = maps.Clone(*all)
 		}
-		known = &inline{rule: rule, limits: make(map[int64]*limits)}
-		known.limiter = newLimiter(h, inlineIDs+uint64(len(next)), rule)
+		known = &inline{rule: rule, limits: make(map[int64]*Limits)}
+		known.limiter = new(Limiter)
+		known.limiter.Init(h, inlineIDs+uint64(len(next)), rule)
 		known.within(of.Limit)
 		next[of.Name] = known
 		i.at.Store(&next)
@@ -138,7 +129,7 @@ func (l *InlineLimit) rule() (*rules.Rule, error) {
 // within returns the limits of a limit. Each limit's have a stamp of their own, so that allowances
 // are spent only under the limit that they were reckoned from; when there are no more stamps, none
 // are left behind.
-func (i *inline) within(limit int64) *limits {
+func (i *inline) within(limit int64) *Limits {
 	i.mu.RLock()
 	t := i.limits[limit]
 	i.mu.RUnlock()
@@ -150,7 +141,7 @@ func (i *inline) within(limit int64) *limits {
 	if t := i.limits[limit]; t != nil {
 		return t
 	}
-	least := i.limiter.limits.Load()
+	least := i.limiter.Current.Load()
 	if len(i.limits) >= mostLimits {
 		clear(i.limits)
 		least = nil
@@ -166,13 +157,13 @@ func (i *inline) within(limit int64) *limits {
 	// What is done behind, without knowing who asks, goes by the lowest limit: reports that come
 	// sooner than they need do no harm.
 	if least == nil || limit < least.Limit {
-		i.limiter.setLimits(t)
+		i.limiter.SetLimits(t)
 	}
 	return t
 }
 
-// find returns the limiter of a counter's name, or nil.
-func (i *inlineLimits) find(counter string) *Limiter {
+// Find returns the limiter of a counter's name, or nil.
+func (i *InlineLimits) Find(counter string) *Limiter {
 	if name, ok := strings.CutPrefix(counter, inlinePrefix); ok {
 		if known := i.named(name); known != nil {
 			return known.limiter
@@ -181,8 +172,8 @@ func (i *inlineLimits) find(counter string) *Limiter {
 	return nil
 }
 
-// each calls yield with all limiters until that returns false.
-func (i *inlineLimits) each(yield func(*Limiter) bool) {
+// Each calls yield with all limiters until that returns false.
+func (i *InlineLimits) Each(yield func(*Limiter) bool) {
 	if all := i.at.Load(); all != nil {
 		for _, known := range *all {
 			if !yield(known.limiter) {

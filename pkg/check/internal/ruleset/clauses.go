@@ -1,27 +1,27 @@
-package check
+package ruleset
 
 import "github.com/offpath-io/offpath/pkg/rules"
 
 // addClauses completes the limits of all entries, which nobody uses yet.
-func (p *ruleset) addClauses() {
-	places := make(map[string]*entry)
-	for i := range p.entries {
-		places[p.entries[i].rule.Name] = &p.entries[i]
+func (p *Compiled) addClauses() {
+	places := make(map[string]*Entry)
+	for i := range p.Entries {
+		places[p.Entries[i].Rule.Name] = &p.Entries[i]
 	}
-	for i := range p.entries {
-		e := &p.entries[i]
-		e.bare = isBare(e.rule)
-		e.addClauses(places[e.rule.Throttle.While])
+	for i := range p.Entries {
+		e := &p.Entries[i]
+		e.Bare = isBare(e.Rule)
+		e.addClauses(places[e.Rule.Throttle.While])
 	}
 }
 
-func (e *entry) addClauses(while *entry) {
-	t, r := e.limits, e.rule
+func (e *Entry) addClauses(while *Entry) {
+	t, r := e.Limits, e.Rule
 	if r.Throttle.Kind == rules.Hard && !r.Shadow && r.Count == rules.Admitted && r.Priority.By == "" {
 		return
 	}
 	plain := *t
-	c := clauses{plain: &plain, shadow: r.Shadow, all: r.Count == rules.All}
+	c := clauses{Plain: &plain, Shadow: r.Shadow, All: r.Count == rules.All}
 	switch r.Throttle.Kind {
 	case rules.Soft:
 		t.scale(1 + r.Throttle.Exceed)
@@ -30,24 +30,24 @@ func (e *entry) addClauses(while *entry) {
 		roomy.scale(r.Throttle.UpTo)
 		roomy.Raised = true
 		roomy.setClauses(c)
-		c.elastic = &elastic{roomy: &roomy, below: r.Throttle.Below, while: while}
+		c.Elastic = &elastic{Roomy: &roomy, Below: r.Throttle.Below, While: while}
 	}
 	t.setClauses(c)
 }
 
 // setClauses gives limits clauses of their own, with the limits of each class.
-func (t *limits) setClauses(c clauses) {
-	priority := &t.rule.Priority
+func (t *Limits) setClauses(c clauses) {
+	priority := &t.Rule.Priority
 	if priority.By != "" {
-		c.classes = make(map[string]*limits, len(priority.Shares))
+		c.classes = make(map[string]*Limits, len(priority.Shares))
 	}
-	t.clauses = &c
+	t.Clauses = &c
 	for class, share := range priority.Shares {
 		of := t
 		if share < 1 {
 			less := *t
 			less.scale(share)
-			less.full = t
+			less.Full = t
 			of = &less
 		}
 		c.classes[class] = of
@@ -91,13 +91,13 @@ func derived(r *rules.Rule, override int) *rules.Rule {
 }
 
 // addOverrides lets rules find the entries of their overrides, which speak in their names.
-func (p *ruleset) addOverrides(overrides []overriding) {
+func (p *Compiled) addOverrides(overrides []overriding) {
 	for i, o := range overrides {
-		e, of := &p.entries[p.rules+i], &p.entries[o.rule]
-		e.limits.name = of.rule.Name
-		if of.over == nil {
-			of.over = make([]*entry, len(of.rule.Overrides))
+		e, of := &p.Entries[p.RuleCount+i], &p.Entries[o.rule]
+		e.Limits.Name = of.Rule.Name
+		if of.Overrides == nil {
+			of.Overrides = make([]*Entry, len(of.Rule.Overrides))
 		}
-		of.over[o.override] = e
+		of.Overrides[o.override] = e
 	}
 }

@@ -1,4 +1,4 @@
-package check
+package evaluation
 
 import (
 	"time"
@@ -12,14 +12,14 @@ import (
 
 // decide decides by all rules that are asked, and charges all or none. If the purpose is reserving
 // and the hit was charged, it returns the reservation.
-func (a *evaluation) decide(d *Decision, attrs identity.Attributes, now int64) (r *reservation) {
+func (a *evaluation) decide(d *Decision, attrs identity.Attributes, now int64) (r *Reservation) {
 	a.lookForRoom(attrs, now)
 	for !a.lock(now) {
 	}
 	a.ask(d, now)
 	a.conclude(d.Allowed, false, now)
 	a.reckonDenied(d, now)
-	if a.purpose == reserving && d.Allowed {
+	if a.purpose == Reserving && d.Allowed {
 		r = a.reservation(now)
 	}
 	a.unlock()
@@ -40,7 +40,7 @@ func (a *evaluation) ask(d *Decision, now int64) {
 		q := &a.decisions[i]
 		*next = Decision{}
 		q.ask(next, now, a.key(i))
-		if a.purpose == reserving && a.mayLine(q) {
+		if a.purpose == Reserving && a.mayLine(q) {
 			q.line(next, now)
 		}
 		q.denies = !next.Allowed
@@ -68,7 +68,7 @@ func (a *evaluation) ask(d *Decision, now int64) {
 	}
 	d.Exceeded = exceeded && d.Allowed
 	if shadow >= 0 {
-		d.Shadow = a.decisions[shadow].limits.name
+		d.Shadow = a.decisions[shadow].limits.Name
 	}
 }
 
@@ -77,7 +77,7 @@ func (a *evaluation) ask(d *Decision, now int64) {
 func (a *evaluation) conclude(agreed, waits bool, now int64) {
 	for i := range a.decisions {
 		if q := &a.decisions[i]; !q.HasCounter() && (!agreed || q.denies) { // else its counter knows the key
-			q.limiter.group.NoteDenied(a.key(i), 1)
+			q.limiter.Group.NoteDenied(a.key(i), 1)
 		}
 		a.decisions[i].conclude(agreed, waits, now)
 	}
@@ -89,7 +89,7 @@ func (q *ruleDecision) ask(d *Decision, now int64, key string) {
 	case q.barred:
 		q.decideBarred(d, now)
 	case !q.HasCounter():
-		q.limiter.peekOverflow(d, q.limits, now, key, q.Cost)
+		peekOverflow(d, q.limiter, q.limits, now, key, q.Cost)
 	default:
 		q.decide(d, now)
 	}
@@ -99,7 +99,7 @@ func (q *ruleDecision) ask(d *Decision, now int64, key string) {
 func (q *ruleDecision) decide(d *Decision, now int64) {
 	q.prepare()
 	if !q.Consider(now) {
-		q.limiter.denyFull(d, q.limits, now, q.Left)
+		denyFull(d, q.limiter, q.limits, now, q.Left)
 		d.RetryAfter = q.RetryAfter(now)
 		return
 	}
@@ -107,7 +107,7 @@ func (q *ruleDecision) decide(d *Decision, now int64) {
 	if q.Counter.Is(counter.Viewed) { // nothing will be charged
 		left += q.Cost
 	}
-	q.limiter.allow(d, q.limits, time.Duration(q.Counter.End()-now), left)
+	allow(d, q.limiter, q.limits, time.Duration(q.Counter.End()-now), left)
 }
 
 // conclude charges one rule if all agreed, and leaves its counter ready for the next check.
@@ -119,13 +119,13 @@ func (q *ruleDecision) conclude(agreed, waits bool, now int64) {
 	agreed = agreed && !q.denies // a rule that never denies may not have agreed
 	switch {
 	case agreed && !q.HasCounter():
-		l.admitOverflow(1, q.Cost)
+		l.AdmitOverflow(1, q.Cost)
 	case agreed && q.wait > 0:
 		q.ChargeTurn(q.wait, now)
 	case agreed:
 		q.Charge()
 	case !q.HasCounter():
-		l.group.Tallies[0].Denied.Add(1)
+		l.Group.Tallies[0].Denied.Add(1)
 	default:
 		q.Deny(waits || q.wait > 0, now)
 	}

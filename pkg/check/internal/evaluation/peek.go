@@ -1,31 +1,31 @@
-package check
+package evaluation
 
 import (
 	"github.com/offpath-io/offpath/pkg/check/internal/counter"
 	"github.com/offpath-io/offpath/pkg/identity"
 )
 
-// peek is what a check would decide, and changes nothing. Where a limiter decides alone, attributes
+// Peek is what a check would decide, and changes nothing. Where a limiter decides alone, attributes
 // tell the class of the request.
-func (c *Checker) peek(
-	by decider, now int64, attrs identity.Attributes, key string, cost int64,
+func Peek(
+	h *counter.Host, by Decider, now int64, attrs identity.Attributes, key string, cost int64,
 ) (d Decision) {
-	a := newEvaluation(&c.host)
+	a := newEvaluation(h)
 	defer a.free()
 	switch {
 	case !a.fill(by, now, attrs, key, cost, peeking):
 		a.bar.decideBarred(&d, now)
 		return d
 	case len(a.decisions) == 0:
-		a.allowUnmatched(&d, c)
+		allowUnmatched(&d, h)
 		return d
 	}
-	if by.limiter != nil {
-		a.decisions[0].decideBy(by.limits, attrs)
+	if by.Limiter != nil {
+		a.decisions[0].decideBy(by.Limits, attrs)
 	}
 	a.lookForRoom(attrs, now)
 	d = a.askViews(now)
-	if by.limiter != nil {
+	if by.Limiter != nil {
 		d.ownShadow()
 	}
 	return d
@@ -34,8 +34,8 @@ func (c *Checker) peek(
 // askViews asks all of views of their counters.
 func (a *evaluation) askViews(now int64) Decision {
 	for i := range a.decisions {
-		if q := &a.decisions[i]; !q.barred && q.limiter.group.HasRoomFor(a.key(i)) {
-			q.Counter = a.viewAt(i).Of(&q.limiter.group, a.key(i), now)
+		if q := &a.decisions[i]; !q.barred && q.limiter.Group.HasRoomFor(a.key(i)) {
+			q.Counter = a.viewAt(i).Of(&q.limiter.Group, a.key(i), now)
 		}
 	}
 	var d Decision
@@ -63,7 +63,7 @@ func (a *evaluation) record(now int64) {
 		q := &a.decisions[i]
 		q.noteCost()
 		if !q.HasCounter() { // no room for the key
-			q.limiter.admitOverflow(0, q.Cost)
+			q.limiter.AdmitOverflow(0, q.Cost)
 			continue
 		}
 		q.prepare()

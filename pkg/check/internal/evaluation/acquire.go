@@ -1,39 +1,70 @@
-package check
+package evaluation
 
 import (
 	"context"
+	"errors"
 	"sync/atomic"
 
 	"github.com/offpath-io/offpath/pkg/check/internal/counter"
 	"github.com/offpath-io/offpath/pkg/check/internal/permit"
+	"github.com/offpath-io/offpath/pkg/check/internal/ruleset"
 	"github.com/offpath-io/offpath/pkg/identity"
 )
 
-// acquire is Do for a request that waits for permits if nothing else denies it.
-func (c *Checker) acquire(ctx context.Context, r *Request) (res Result, err error) {
-	by, _ := c.deciderOf(r) // Wait has seen that it does not fail
-	if by.limiter == nil && !by.program.strict || by.limiter != nil && by.limiter.group.Strict == nil {
-		return c.Do(*r), nil
+// Waiting is how callers of a checker wait. It may be used by any goroutine.
+type Waiting struct {
+	host  *counter.Host
+	rules func() *ruleset.Compiled // in force
+	ended <-chan struct{}
+	most  int64
+	Now   atomic.Int64 // how many wait
+}
+
+// Init makes it ready, for so many callers at a time.
+func (w *Waiting) Init(h *counter.Host, inForce func() *ruleset.Compiled, ended <-chan struct{}, most int64) {
+	w.host, w.rules, w.ended, w.most = h, inForce, ended, most
+}
+
+// Enter counts a caller who waits, unless there are too many.
+func (w *Waiting) Enter() bool {
+	if w.Now.Add(1) > w.most {
+		w.Now.Add(-1)
+		return false
 	}
-	a := newEvaluation(&c.host)
+	return true
+}
+
+func (w *Waiting) Leave() { w.Now.Add(-1) }
+
+// ErrEnded ends a wait when Run has: nobody will bring permits.
+var ErrEnded = errors.New("check: Run has ended")
+
+// Acquire decides for a request that waits for permits if nothing else denies it. It returns false
+// if there are none to wait for; nothing is decided then.
+func (k *Waiting) Acquire(
+	ctx context.Context, by Decider, attrs identity.Attributes, key string, cost int64, receipt bool,
+) (c Charged, ok bool, err error) {
+	if by.Limiter == nil && !by.Rules.Strict || by.Limiter != nil && by.Limiter.Group.Strict == nil {
+		return c, false, nil
+	}
+	a := newEvaluation(k.host)
 	defer a.free()
-	cost := max(r.Cost, 1)
-	if !a.fill(by, by.now(c), r.Attributes, r.Key, cost, charging) || len(a.decisions) == 0 {
-		return c.Do(*r), nil
+	if !a.fill(by, by.Now(k.host), attrs, key, cost, Charging) || len(a.decisions) == 0 {
+		return c, false, nil
 	}
-	if r.Receipt {
+	if receipt {
 		a.exact = true
 		defer func() { a.exact = false }()
 		a.mayBeSettled()
 	}
-	res.Decision, err = a.acquire(ctx, c, r.Attributes, cost)
-	if r.Receipt && res.Allowed {
-		res.Receipt = a.receipt(c, c.host.ExactTime())
+	c.Decision, err = a.acquire(ctx, k, attrs, cost)
+	if receipt && c.Decision.Allowed {
+		c.Charges = a.charges(k.host.ExactTime())
 	}
-	if by.limiter != nil {
-		res.ownShadow()
+	if by.Limiter != nil {
+		c.Decision.ownShadow()
 	}
-	return res, err
+	return c, true, err
 }
 
 // waiter is one caller who waits, at one counter or several.
@@ -50,10 +81,10 @@ type waiterPlace struct {
 }
 
 // acquire decides, and waits and decides again while only permits are lacking.
-func (a *evaluation) acquire(ctx context.Context, k *Checker, attrs identity.Attributes, cost int64) (d Decision, err error) {
-	if q := &a.decisions[0]; len(a.decisions) == 1 && q.Cost == 1 && !q.barred && q.limits.clauses == nil && !a.exact {
-		c, f := k.host.Table.Load(&q.limiter.group, a.key(0)), k.host.Freshness()
-		if c != nil && q.limiter.checkUnlocked(&d, q.limits, c, k.host.ExactTime(), f) {
+func (a *evaluation) acquire(ctx context.Context, k *Waiting, attrs identity.Attributes, cost int64) (d Decision, err error) {
+	if q := &a.decisions[0]; len(a.decisions) == 1 && q.Cost == 1 && !q.barred && q.limits.Clauses == nil && !a.exact {
+		c, f := k.host.Table.Load(&q.limiter.Group, a.key(0)), k.host.Freshness()
+		if c != nil && checkUnlocked(&d, q.limiter, q.limits, c, k.host.ExactTime(), f) {
 			q.noteCost()
 			return d, nil
 		}
@@ -61,7 +92,7 @@ func (a *evaluation) acquire(ctx context.Context, k *Checker, attrs identity.Att
 	var w *waiter
 	defer func() {
 		if w != nil {
-			k.waiting.Add(-1)
+			k.Leave()
 		}
 	}()
 	for a.attempt(&d, k, attrs, &w, cost, err == nil) {
@@ -70,10 +101,10 @@ func (a *evaluation) acquire(ctx context.Context, k *Checker, attrs identity.Att
 		case <-ctx.Done():
 			err = ctx.Err()
 		case <-k.ended:
-			err = errEnded
+			err = ErrEnded
 		}
 	}
-	if d.Allowed || err == errEnded {
+	if d.Allowed || err == ErrEnded {
 		err = nil
 	}
 	return d, err
@@ -81,7 +112,7 @@ func (a *evaluation) acquire(ctx context.Context, k *Checker, attrs identity.Att
 
 // attempt decides once, and writes the decision to d. If mayWait, and that makes sense, nothing is
 // decided yet and it returns true: the waiter has its place then, and is made if there is none.
-func (a *evaluation) attempt(d *Decision, k *Checker, attrs identity.Attributes, w **waiter, cost int64, mayWait bool) (waits bool) {
+func (a *evaluation) attempt(d *Decision, k *Waiting, attrs identity.Attributes, w **waiter, cost int64, mayWait bool) (waits bool) {
 	now := k.host.ExactTime()
 	a.lookForRoom(attrs, now)
 	for !a.lock(now) {
@@ -92,7 +123,7 @@ func (a *evaluation) attempt(d *Decision, k *Checker, attrs identity.Attributes,
 			a.endTurn()
 			a.unlock()
 			if *d = (Decision{}); !a.renew(k, attrs, now, cost) {
-				k.check(d, a.program, now, attrs, cost)
+				Check(d, k.host, a.Rules, now, attrs, cost)
 				return false
 			}
 			a.lookForRoom(attrs, now)
@@ -118,21 +149,21 @@ func (a *evaluation) attempt(d *Decision, k *Checker, attrs identity.Attributes,
 }
 
 // inForce says whether what is asked is what the rules in force ask.
-func (a *evaluation) inForce(k *Checker) bool {
-	if a.program == nil { // one limiter is asked, whatever rules there are
-		return a.decisions[0].origin == a.decisions[0].limiter.limits.Load()
+func (a *evaluation) inForce(k *Waiting) bool {
+	if a.Rules == nil { // one limiter is asked, whatever rules there are
+		return a.decisions[0].origin == a.decisions[0].limiter.Current.Load()
 	}
-	return a.program == k.ruleset.Load()
+	return a.Rules == k.rules()
 }
 
 // renew asks what the rules in force ask; false if nobody has to be waited for then.
-func (a *evaluation) renew(k *Checker, attrs identity.Attributes, now, cost int64) bool {
-	if a.program == nil {
-		a.decisions[0].decideBy(a.decisions[0].limiter.limits.Load(), nil)
+func (a *evaluation) renew(k *Waiting, attrs identity.Attributes, now, cost int64) bool {
+	if a.Rules == nil {
+		a.decisions[0].decideBy(a.decisions[0].limiter.Current.Load(), nil)
 		a.blockAlone(now)
 		return true
 	}
-	return a.match(k.ruleset.Load(), attrs, now, cost, charging) && len(a.decisions) > 0
+	return a.match(k.rules(), attrs, now, cost, Charging) && len(a.decisions) > 0
 }
 
 // lacksPermits says whether only permits are lacking, and asking for them is not known to be in
@@ -143,7 +174,7 @@ func (a *evaluation) lacksPermits() bool {
 		if !q.stops() {
 			continue
 		}
-		if !q.HasCounter() || q.limiter.group.Strict == nil || q.Short || q.Cost > q.limits.Limit || q.At < q.Counter.Permits().InVainUntil() {
+		if !q.HasCounter() || q.limiter.Group.Strict == nil || q.Short || q.Cost > q.limits.Limit || q.At < q.Counter.Permits().InVainUntil() {
 			return false
 		}
 	}
@@ -193,16 +224,15 @@ func (w *waiter) Wake(reserved bool) {
 // left. The counters are locked.
 func (a *evaluation) endTurn() {
 	for i := range a.decisions {
-		if q := &a.decisions[i]; q.HasCounter() && q.limiter.group.Strict != nil {
+		if q := &a.decisions[i]; q.HasCounter() && q.limiter.Group.Strict != nil {
 			q.Counter.Permits().EndTurn(q.Counter.Moment(q.At))
 		}
 	}
 }
 
 // newWaiter returns a waiter, unless there are too many; who has got one counts as waiting.
-func (c *Checker) newWaiter() *waiter {
-	if c.waiting.Add(1) > int64(c.o.MaxWaiting) {
-		c.waiting.Add(-1)
+func (k *Waiting) newWaiter() *waiter {
+	if !k.Enter() {
 		return nil
 	}
 	return &waiter{ready: make(chan struct{}, 1)}

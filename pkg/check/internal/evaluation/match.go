@@ -1,0 +1,89 @@
+package evaluation
+
+import (
+	"github.com/offpath-io/offpath/pkg/check/internal/counter"
+	"github.com/offpath-io/offpath/pkg/check/internal/ruleset"
+	"github.com/offpath-io/offpath/pkg/identity"
+)
+
+// Which rules a request is decided by, and the keys that they make of it.
+
+// match fills in the limiters whose rules match, and their keys, for some purpose. It returns false
+// if one of the rules bars the request, whatever its counts are; bar is that one then.
+func (a *evaluation) match(p *ruleset.Compiled, attrs identity.Attributes, now, cost int64, to purpose) bool {
+	a.begin(p, to)
+	a.found = p.Rules.Find(a.found[:0], attrs)
+	keyed := -1 // the place of the rule whose key was made last
+	for _, r := range a.found {
+		place := r.Place()
+		e := &p.Entries[place]
+		q := a.add()
+		*q = ruleDecision{limiter: e.Limiter, limits: e.Limits, matched: e.Limits, origin: e.Limits, place: place, Hit: counter.Hit{Cost: cost}}
+		v := applies
+		if e.Limits.Blocks != nil {
+			v = q.blockMatching(a, e, attrs, now)
+		}
+		if v == applies && !e.Bare {
+			v = q.apply(e, attrs, now)
+		}
+		switch {
+		case v != applies:
+		case keyed >= 0 && p.Entries[keyed].KeyNumber == e.KeyNumber:
+			q.from, q.to = a.from, len(a.text)
+		default:
+			if v = q.makeKey(a, r, attrs); v == applies {
+				keyed, a.from = place, q.from
+			}
+		}
+		q.barred = v == bars
+		switch {
+		case v == appliesNot || v == bars && a.purpose == Recording:
+			a.drop()
+		case v == bars && !r.Shadow:
+			a.bar = *q
+			return false
+		default:
+			a.sort()
+		}
+	}
+	return true
+}
+
+// askAlone lets one limiter be asked, about a key.
+func (a *evaluation) askAlone(l *ruleset.Limiter, t *ruleset.Limits, now int64, key string, cost int64, to purpose) {
+	a.begin(nil, to)
+	a.text = l.Group.Host.AppendText(a.text, key)
+	a.decisions = append(a.decisions, ruleDecision{limiter: l, to: len(a.text), Hit: counter.Hit{Cost: cost}})
+	a.decisions[0].decideBy(t, nil)
+	a.blockAlone(now)
+	if to == Recording && a.decisions[0].barred { // as by attributes
+		a.drop()
+	}
+}
+
+// Decider is what decides a request: the rules of a ruleset that match, or one limiter.
+type Decider struct {
+	Rules   *ruleset.Compiled
+	Limiter *ruleset.Limiter
+	Limits  *ruleset.Limits // the limiter's
+}
+
+// Now returns the fleet's time for a decision.
+func (by Decider) Now(h *counter.Host) int64 {
+	if by.Limiter != nil {
+		return by.Limiter.Group.Now()
+	}
+	return h.Time(by.Rules.Strict)
+}
+
+// fill fills in the rules that are asked, for some purpose. It returns false if one of them bars
+// the request, whatever its counts are; see match.
+func (a *evaluation) fill(
+	by Decider, now int64, attrs identity.Attributes, key string, cost int64, to purpose,
+) bool {
+	if by.Limiter == nil {
+		return a.match(by.Rules, attrs, now, cost, to)
+	}
+	a.askAlone(by.Limiter, by.Limits, now, key, cost, to)
+	return true
+}
