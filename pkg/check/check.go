@@ -36,6 +36,7 @@ import (
 	"iter"
 	"sync"
 	"sync/atomic"
+	"weak"
 
 	"github.com/offpath-io/offpath/pkg/check/internal/counter"
 	"github.com/offpath-io/offpath/pkg/check/internal/evaluation"
@@ -100,6 +101,24 @@ func (c *Checker) Check(attrs identity.Attributes, cost int64) (d Decision) {
 	p := c.ruleset.Load()
 	evaluation.Check((*evaluation.Decision)(&d), &c.host, p, c.host.Time(p.Strict), attrs, max(cost, 1))
 	return d
+}
+
+// retirees are the limiters whose rules are no longer in force. The reporter's lock guards them.
+type retirees struct {
+	retired []*ruleset.Limiter // the one to look at next first
+	at      map[counter.ID]*ruleset.Limiter
+	gone    map[counter.ID]gone
+	past    map[string]RuleStats // by rule, what those that are gone have counted, while the rule is in force
+	removed RuleStats            // the same of all other rules
+
+	installs uint64 // how many rulesets there have been
+	swept    uint64 // the last one after which the weak pointers were looked through
+}
+
+// gone is what is kept of a limiter that has been let go.
+type gone struct {
+	limiter   weak.Pointer[ruleset.Limiter]
+	forgotten int64 // see the group's Strict
 }
 
 // swaps tell who waits that the rules have changed.

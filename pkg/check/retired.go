@@ -13,24 +13,6 @@ import (
 // kept: if somebody still holds it and uses it, it is *revived*, and retired again; if its rule
 // comes back it is the rule's limiter again, since there must never be two of one id.
 
-// retirees are the limiters whose rules are no longer in force. The reporter's lock guards them.
-type retirees struct {
-	retired []*ruleset.Limiter // the one to look at next first
-	at      map[counter.ID]*ruleset.Limiter
-	gone    map[counter.ID]gone
-	past    map[string]RuleStats // by rule, what those that are gone have counted, while the rule is in force
-	removed RuleStats            // the same of all other rules
-
-	installs uint64 // how many rulesets there have been
-	swept    uint64 // the last one after which the weak pointers were looked through
-}
-
-// gone is what is kept of a limiter that has been let go.
-type gone struct {
-	limiter   weak.Pointer[ruleset.Limiter]
-	forgotten int64 // see the group's Strict
-}
-
 // findRetired finds limiters of earlier rulesets by their ids; nil where there is none.
 func (c *Checker) findRetired(ids []counter.ID) []*ruleset.Limiter {
 	c.reporter.Lock()

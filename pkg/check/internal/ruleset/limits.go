@@ -2,6 +2,7 @@ package ruleset
 
 import (
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/offpath-io/offpath/pkg/check/internal/counter"
@@ -116,6 +117,21 @@ type Entry struct {
 	Bare      bool        // the rule has nothing that depends on the request but its key
 	KeyNumber int         // rules of the same number have the same key of a request
 	Overrides []*Entry    // by override, those with a limit of their own; else nil
+}
+
+// Limiter has the counters of one rule, and the limits that they are held to at present.
+type Limiter struct {
+	// What a check without the lock reads stands together, and apart from what is written
+	// meanwhile.
+	Current atomic.Pointer[Limits] // what it decides by at present
+	after   time.Duration          // how long after its end a bucket still counts
+	Hashes  bool                   // keys are hashed
+	Group   counter.Group
+
+	Owner    any          // what its user knows it as
+	Order    uint64       // grows from limiter to limiter: the order in which counters are locked
+	Overflow atomic.Int64 // hits admitted without a counter
+	BadCosts atomic.Int64 // hits whose own cost was none
 }
 
 // Class are the limits for a request's class.

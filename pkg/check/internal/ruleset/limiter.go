@@ -1,27 +1,11 @@
 package ruleset
 
 import (
-	"sync/atomic"
 	"time"
 
 	"github.com/offpath-io/offpath/pkg/check/internal/counter"
 	"github.com/offpath-io/offpath/pkg/rules"
 )
-
-// Limiter has the counters of one rule, and the limits that they are held to at present.
-type Limiter struct {
-	// What a check without the lock reads stands together, and apart from what is written
-	// meanwhile.
-	Current atomic.Pointer[Limits] // what it decides by at present
-	after   time.Duration          // how long after its end a bucket still counts
-	Hashes  bool                   // keys are hashed
-	Group   counter.Group
-
-	Owner    any          // what its user knows it as
-	Order    uint64       // grows from limiter to limiter: the order in which counters are locked
-	Overflow atomic.Int64 // hits admitted without a counter
-	BadCosts atomic.Int64 // hits whose own cost was none
-}
 
 // Init makes the limiter of a rule ready. It is called once, before anything else.
 func (l *Limiter) Init(h *counter.Host, id uint64, r *rules.Rule) {
