@@ -4,11 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"github.com/offpath-io/offpath/pkg/check/internal/fleetstate"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/offpath-io/offpath/pkg/check/internal/counter"
 	"github.com/offpath-io/offpath/pkg/identity"
 	"github.com/offpath-io/offpath/pkg/rules"
 )
@@ -24,9 +24,9 @@ func TestAcquireServesInOrder(t *testing.T) {
 		granted := int64(0)
 		for _, step := range []struct{ more, passed int64 }{{2, 1}, {1, 1}, {3, 2}, {1, 3}, {1, 4}} {
 			granted += step.more
-			f.grants(counter.SystemTime(), 0, granted, granted, 0)
+			f.grants(fleetstate.SystemTime(), 0, granted, granted, 0)
 			if step.passed < 4 { // they are kept for the waiters
-				wantHit(t, l, counter.SystemTime(), 1, false, "a check overtakes")
+				wantHit(t, l, fleetstate.SystemTime(), 1, false, "a check overtakes")
 			}
 			synctest.Wait()
 			passed := int64(0)
@@ -51,23 +51,23 @@ func TestAcquireEndsWithItsContext(t *testing.T) {
 		wantOutcome(t, one, "waits", "without a permit")
 		asked, waiting := f.settled(), f.Stats().Waiting
 		expect(t, asked == 1 && waiting == 1, "%d permits asked for, %d wait, want 1 and 1", asked, waiting)
-		f.grants(counter.SystemTime(), 0, 4, 4, 0)
+		f.grants(fleetstate.SystemTime(), 0, 4, 4, 0)
 		d := wantOutcome(t, one, "passes", "with four permits")
 		expect(t, d.Remaining == 3, "%d permits left, want 3", d.Remaining)
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 		defer cancel()
 		five := acquire(ctx, l, 5)
-		wantHit(t, l, counter.SystemTime(), 1, false, "one of three")
+		wantHit(t, l, fleetstate.SystemTime(), 1, false, "one of three")
 		want := f.settled()
 		expect(t, want >= 2, "%d more asked for, want 2 at least", want)
 		o := <-five
 		expect(t, !o.d.Allowed && errors.Is(o.err, context.DeadlineExceeded) && o.d.RetryAfter > 0, "five of three: %+v", o)
 		s := f.Stats()
 		expect(t, s.Waiting == 0 && s.Rules[0].Denied == 2, "%d still wait, %d denied", s.Waiting, s.Rules[0].Denied)
-		wantHit(t, l, counter.SystemTime(), 2, true, "two of the three, of which none are kept for who has gone")
+		wantHit(t, l, fleetstate.SystemTime(), 2, true, "two of the three, of which none are kept for who has gone")
 		wantOutcome(t, acquire(t.Context(), l, 1), "passes", "with one left")
-		f.grants(counter.SystemTime(), 0, 6, 6, 0)
-		wantHit(t, l, counter.SystemTime(), 2, true, "the two that came later")
+		f.grants(fleetstate.SystemTime(), 0, 6, 6, 0)
+		wantHit(t, l, fleetstate.SystemTime(), 2, true, "the two that came later")
 	})
 }
 
@@ -76,7 +76,7 @@ func TestAcquireDeniesWhenThereIsNoRoom(t *testing.T) {
 	inStrictBubble(t, 10, func(t *testing.T, f *fleet, l *Limiter) {
 		one := acquire(t.Context(), l, 1)
 		f.settled()
-		f.grants(counter.SystemTime(), 0, 0, 0, 30*time.Second)
+		f.grants(fleetstate.SystemTime(), 0, 0, 0, 30*time.Second)
 		d := wantOutcome(t, one, "denied", "there is no room")
 		expect(t, d.RetryAfter == 30*time.Second, "%+v", d)
 		for _, cost := range []int64{1, 2, 11} {
@@ -122,7 +122,7 @@ func TestAcquireBySeveralRules(t *testing.T) {
 		wantOutcome(t, first, "waits", "without permits")
 		f.settled()
 		m, _ := f.asked()
-		f.grant(counter.SystemTime(), m, func(int) (uint64, time.Duration) { return 3, 0 })
+		f.grant(fleetstate.SystemTime(), m, func(int) (uint64, time.Duration) { return 3, 0 })
 		wantOutcome(t, first, "passes", "with three permits")
 		wantOutcome(t, acquire(), "passes", "with two permits")
 		wantOutcome(t, acquire(), "denied", "another rule's limit is reached")
@@ -147,14 +147,14 @@ func TestAcquireHandsItsTurnOn(t *testing.T) {
 		want string // of the first
 	}{
 		{"its context ends", func(_ *fleet, cancel func()) { cancel() }, "fails"},
-		{"the other rule refuses", func(f *fleet, _ func()) { f.grantOne(counter.SystemTime(), "other", 0, 30*time.Second) }, "denied"},
+		{"the other rule refuses", func(f *fleet, _ func()) { f.grantOne(fleetstate.SystemTime(), "other", 0, 30*time.Second) }, "denied"},
 	} {
 		run := func(t *testing.T, f *fleet) {
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
 			one := begin(func() (Decision, error) { return f.tryAcquire(ctx, attrs, 2) })
 			f.settled()
-			f.grantOne(counter.SystemTime(), "r", 2, 0)
+			f.grantOne(fleetstate.SystemTime(), "r", 2, 0)
 			f.settled() // asks by the other rule alone
 			rest, stop := context.WithCancel(t.Context())
 			l := limiter(t, f.Checker, "r")
@@ -165,7 +165,7 @@ func TestAcquireHandsItsTurnOn(t *testing.T) {
 			wantOutcome(t, two, "passes", "the second, by one of two permits")
 			wantOutcome(t, three, "waits", "the third, which needs two permits")
 			wantOutcome(t, four, "waits", "the fourth, which must not overtake")
-			wantHit(t, l, counter.SystemTime(), 1, false, "a check must not overtake either")
+			wantHit(t, l, fleetstate.SystemTime(), 1, false, "a check must not overtake either")
 			stop()
 			synctest.Wait()
 		}
@@ -212,7 +212,7 @@ func TestAcquireUnderNewRules(t *testing.T) {
 			inStrictBubble(t, 10, func(t *testing.T, f *fleet, _ *Limiter) {
 				done := begin(func() (Decision, error) { return f.tryAcquire(t.Context(), user("k"), 3) })
 				f.settled()
-				reload(t, f.Checker, counter.SystemTime(), test.then...)
+				reload(t, f.Checker, fleetstate.SystemTime(), test.then...)
 				o := ended(done)
 				if test.want != nil {
 					expect(t, o != nil && o.err == nil && test.want(&o.d), "%+v", o)
@@ -221,7 +221,7 @@ func TestAcquireUnderNewRules(t *testing.T) {
 				expect(t, o == nil, "it does not wait: %+v", o)
 				for i := 0; i < 2 && o == nil; i++ { // the first answer may be to the request of before
 					f.settled()
-					f.grants(counter.SystemTime(), 0, 5, 5, 0)
+					f.grants(fleetstate.SystemTime(), 0, 5, 5, 0)
 					o = ended(done)
 				}
 				last := test.then[len(test.then)-1]
@@ -241,11 +241,11 @@ func TestExceededUnderNewRules(t *testing.T) {
 		l := limiter(t, f.Checker, "r")
 		done := begin(func() (Decision, error) { return l.tryAcquire(t.Context(), "k", 3) })
 		f.settled()
-		reload(t, f.Checker, counter.SystemTime(), strictRule("r", 20, time.Minute, 1))
+		reload(t, f.Checker, fleetstate.SystemTime(), strictRule("r", 20, time.Minute, 1))
 		o := ended(done)
 		for i := 0; i < 2 && o == nil; i++ { // the first answer may be to the request of before
 			f.settled()
-			f.grants(counter.SystemTime(), 0, 5, 5, 0)
+			f.grants(fleetstate.SystemTime(), 0, 5, 5, 0)
 			o = ended(done)
 		}
 		expect(t, o != nil && o.d.Allowed && o.d.Limit == 20 && !o.d.Exceeded, "%+v", o)

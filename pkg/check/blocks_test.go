@@ -2,11 +2,11 @@ package check
 
 import (
 	"context"
+	"github.com/offpath-io/offpath/pkg/check/internal/fleetstate"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/offpath-io/offpath/pkg/check/internal/counter"
 	"github.com/offpath-io/offpath/pkg/rules"
 )
 
@@ -173,7 +173,7 @@ func TestBlockedKeyNeedsNoPermits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := unwelcomed(t, Options{}, strictRule("r", 100, time.Hour, 1))
 		f.Step()
-		f.welcome(counter.SystemTime(), 1)
+		f.welcome(fleetstate.SystemTime(), 1)
 		block(f.Checker, "r", "k")
 		for way, ask := range ways {
 			d := ask(f.Checker, limiter(t, f.Checker, "r"), "k")
@@ -194,7 +194,7 @@ func TestBlockDeniesWaiters(t *testing.T) {
 		waiting := acquire(t.Context(), l, 1)
 		f.settled()
 		block(f.Checker, "r", "k")
-		f.grants(counter.SystemTime(), 0, 5, 0, 0)
+		f.grants(fleetstate.SystemTime(), 0, 5, 0, 0)
 		o := ended(waiting)
 		require(t, o != nil && !o.d.Allowed && o.d.RetryAfter >= 59*time.Minute, "who waited: %+v", o)
 		f.SetBlocks(nil)

@@ -2,10 +2,10 @@ package check
 
 import (
 	"context"
+	"github.com/offpath-io/offpath/pkg/check/internal/fleetstate"
 	"testing"
 	"time"
 
-	"github.com/offpath-io/offpath/pkg/check/internal/counter"
 	"github.com/offpath-io/offpath/pkg/identity"
 	"github.com/offpath-io/offpath/pkg/rules"
 )
@@ -31,7 +31,7 @@ func TestStrictPriority(t *testing.T) {
 	inBubble(t, Options{}, []rules.Rule{r}, func(t *testing.T, f *fleet) {
 		limiter(t, f.Checker, "r").Check("k", 1)
 		f.settled()
-		f.grants(counter.SystemTime(), 0, 90, 90, 0)
+		f.grants(fleetstate.SystemTime(), 0, 90, 90, 0)
 		decided(t, f.Check(classed("low"), 30), true, "its share")
 		d := f.Check(classed("low"), 1)
 		expect(t, !d.Allowed && d.Remaining == 0 && d.RetryAfter >= 50*time.Second,
@@ -53,11 +53,11 @@ func TestShadowRulesNeedNoPermits(t *testing.T) {
 	shadow.Shadow = true
 	list := []rules.Rule{strictRule("r", 100, time.Minute, 1), shadow}
 	inBubble(t, Options{}, list, func(t *testing.T, f *fleet) {
-		atTime(counter.SystemTime(), limiter(t, f.Checker, "s")).try(Record, "k", 5)
+		atTime(fleetstate.SystemTime(), limiter(t, f.Checker, "s")).try(Record, "k", 5)
 		waiting := begin(func() (Decision, error) { return f.tryAcquire(t.Context(), classed(""), 1) })
 		wantOutcome(t, waiting, "waits", "without a permit")
 		f.settled()
-		f.grants(counter.SystemTime(), 0, 1, 1, 0)
+		f.grants(fleetstate.SystemTime(), 0, 1, 1, 0)
 		d := wantOutcome(t, waiting, "passes", "with one permit, of the other rule")
 		expect(t, d.Shadow == "s", "%+v", d)
 	})

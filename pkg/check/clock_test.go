@@ -2,11 +2,11 @@ package check
 
 import (
 	"github.com/offpath-io/offpath/pkg/check/internal/evaluation"
+	"github.com/offpath-io/offpath/pkg/check/internal/fleetstate"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/offpath-io/offpath/pkg/check/internal/counter"
 	"github.com/offpath-io/offpath/pkg/check/internal/fleetclock"
 	"github.com/offpath-io/offpath/pkg/events"
 )
@@ -110,7 +110,7 @@ func TestChecksDuringAStepOfTheClock(t *testing.T) {
 		time.Sleep(10*time.Millisecond + 300*time.Microsecond)
 		l.Check("k", 1)
 		stale := f.host.Time(false) // another goroutine has read the time just before
-		now := counter.SystemTime()
+		now := fleetstate.SystemTime()
 		f.welcomed(now, now-ms, &events.Welcome{Shards: 1, Time: now - 60*second})
 		var d Decision
 		evaluation.CheckPlain((*evaluation.Decision)(&d), &l.core, l.core.Current.Load(), stale, "k", 3)

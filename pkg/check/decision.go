@@ -3,8 +3,8 @@ package check
 import (
 	"time"
 
-	"github.com/offpath-io/offpath/pkg/check/internal/counter"
 	"github.com/offpath-io/offpath/pkg/check/internal/evaluation"
+	"github.com/offpath-io/offpath/pkg/check/internal/fleetstate"
 )
 
 // Decision is the answer to one hit.
@@ -53,19 +53,19 @@ type Decision struct {
 const Never = evaluation.Never
 
 // Freshness says how current a checker's knowledge of the rest of the fleet is.
-type Freshness = counter.Freshness
+type Freshness = fleetstate.Freshness
 
 const (
 	// Local: this checker has never heard of a fleet, and decides by its own hits alone.
-	Local = counter.Local
+	Local = fleetstate.Local
 	// Fresh: an aggregator has been heard within Options.StaleAfter.
-	Fresh = counter.Fresh
+	Fresh = fleetstate.Fresh
 	// Stale: none has; what was known of others is ageing.
-	Stale = counter.Stale
+	Stale = fleetstate.Stale
 	// LocalShare: none has for Options.ShareAfter, or none ever and Options.ExpectCheckers says
 	// that there are others. This checker keeps to its share of every limit.
-	LocalShare = counter.LocalShare
+	LocalShare = fleetstate.LocalShare
 	// Outage: none has for Options.OutageAfter; rules decide by OnOutage. Decisions of rules that
 	// keep to their share say LocalShare.
-	Outage = counter.Outage
+	Outage = fleetstate.Outage
 )

@@ -1,6 +1,7 @@
 package check
 
 import (
+	"github.com/offpath-io/offpath/pkg/check/internal/fleetstate"
 	"testing"
 	"time"
 
@@ -181,7 +182,7 @@ func TestShareIsLearntFromReports(t *testing.T) {
 	for now < noon+2*second { // a quarter of all hits comes here
 		passes(l, now+3*ms, 10)
 		now += 8 * ms
-		f.host.Want(counter.NextFast)
+		f.host.Want(fleetstate.NextFast)
 		atTime(now, f).Step()
 		total += 40
 		f.answerRows(now+ms, uint64(total))

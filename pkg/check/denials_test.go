@@ -2,6 +2,7 @@ package check
 
 import (
 	"fmt"
+	"github.com/offpath-io/offpath/pkg/check/internal/fleetstate"
 	"strings"
 	"testing"
 	"time"
@@ -71,7 +72,7 @@ func TestDeniedHitsOfSlowWindowsWait(t *testing.T) {
 			f.alarm(now, 1, l, "k", 1000)
 			f.host.Rounds.Wanted.Store(0)
 			passes(l, now, 10)
-			if f.host.Rounds.Wanted.Load()&counter.NextFull != 0 {
+			if f.host.Rounds.Wanted.Load()&fleetstate.NextFull != 0 {
 				asked++
 			}
 		}

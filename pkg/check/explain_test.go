@@ -3,13 +3,13 @@ package check
 import (
 	"cmp"
 	"fmt"
+	"github.com/offpath-io/offpath/pkg/check/internal/fleetstate"
 	"strings"
 	"testing"
 	"time"
 
 	"pgregory.net/rapid"
 
-	"github.com/offpath-io/offpath/pkg/check/internal/counter"
 	"github.com/offpath-io/offpath/pkg/identity"
 	"github.com/offpath-io/offpath/pkg/rules"
 	"github.com/offpath-io/offpath/pkg/window"
@@ -250,7 +250,7 @@ func TestRecordBringsTheReportForward(t *testing.T) {
 	atTime(noon, l).try(Record, "k", 24)
 	expect(t, c.host.Rounds.Wanted.Load() == 0, "there is no hurry")
 	atTime(noon, l).try(Record, "k", 1)
-	expect(t, c.host.Rounds.Wanted.Load() == counter.NextFast, "half of the limit is used up")
+	expect(t, c.host.Rounds.Wanted.Load() == fleetstate.NextFast, "half of the limit is used up")
 }
 
 // TestCountAllCannotOverflow, however many denied hits are charged.

@@ -1,7 +1,7 @@
 package check
 
 import (
-	"github.com/offpath-io/offpath/pkg/check/internal/counter"
+	"github.com/offpath-io/offpath/pkg/check/internal/fleetstate"
 	"github.com/offpath-io/offpath/pkg/check/internal/reporter"
 	"github.com/offpath-io/offpath/pkg/rules"
 )
@@ -17,7 +17,7 @@ func New(o Options) (*Checker, error) {
 		return nil, err
 	}
 	c := &Checker{o: o, ended: make(chan struct{})}
-	c.host.Init(counter.Config{
+	c.host.Init(fleetstate.Config{
 		MaxLiveKeys: int64(o.MaxLiveKeys), Epoch: o.Epoch, ExpectCheckers: int64(o.ExpectCheckers),
 		Local: o.Link == nil, NoForecast: o.Tuning.NoForecast, OnDenied: o.OnDenied, Now: o.Now, KeyHash: o.KeyHash,
 		FlushEvery: o.FlushEvery, FlushFloor: o.Tuning.FlushFloor, QuietFor: o.QuietFor,

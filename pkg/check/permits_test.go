@@ -2,12 +2,12 @@ package check
 
 import (
 	"fmt"
+	"github.com/offpath-io/offpath/pkg/check/internal/fleetstate"
 	"maps"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/offpath-io/offpath/pkg/check/internal/counter"
 	"github.com/offpath-io/offpath/pkg/events"
 )
 
@@ -117,7 +117,7 @@ func TestStopGivesPermitsBack(t *testing.T) {
 			for _, m := range requests {
 				answered++
 				text, values := m.Keys.KeyText, m.Keys.Value
-				f.grant(counter.SystemTime(), m, func(i int) (uint64, time.Duration) {
+				f.grant(fleetstate.SystemTime(), m, func(i int) (uint64, time.Duration) {
 					key := string(text[:m.Keys.KeyLength[i]])
 					text = text[len(key):]
 					for range m.Keys.KeyCells[i] {

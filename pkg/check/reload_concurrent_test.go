@@ -3,12 +3,12 @@ package check
 import (
 	"context"
 	"fmt"
+	"github.com/offpath-io/offpath/pkg/check/internal/fleetstate"
 	"runtime"
 	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/offpath-io/offpath/pkg/check/internal/counter"
 	"github.com/offpath-io/offpath/pkg/rules"
 )
 
@@ -109,7 +109,7 @@ func TestReloadDuringRun(t *testing.T) {
 	r := run(t, c)
 	old := limiter(t, c, "a")
 	var passed, calls atomic.Int64
-	whileReloading(t, c, counter.SystemTime, often()/10, func() bool { return calls.Load() > 1000 }, func() {
+	whileReloading(t, c, fleetstate.SystemTime, often()/10, func() bool { return calls.Load() > 1000 }, func() {
 		i := calls.Add(1)
 		attrs := request(fmt.Sprintf("user=k%d ip=i", i%5))
 		switch i % 4 {

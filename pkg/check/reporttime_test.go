@@ -2,10 +2,9 @@ package check
 
 import (
 	"fmt"
+	"github.com/offpath-io/offpath/pkg/check/internal/fleetstate"
 	"testing"
 	"time"
-
-	"github.com/offpath-io/offpath/pkg/check/internal/counter"
 )
 
 // reportOf steps every 10 ms, and returns how long after from a report of the key is made.
@@ -117,7 +116,7 @@ func TestLateAnswerMakesUpForAMissedRound(t *testing.T) {
 		}
 		f.host.Rounds.Trip.Store(ms) // so far they came soon
 		atTime(noon+2*ms, l).Check("k", 1)
-		f.host.Want(counter.NextFast)
+		f.host.Want(fleetstate.NextFast)
 		atTime(noon+4*ms, f).Step()
 		atTime(noon+5*ms, l).Check("k", 1)
 		if !missed {
@@ -127,7 +126,7 @@ func TestLateAnswerMakesUpForAMissedRound(t *testing.T) {
 			sent(2, "after it")
 			continue
 		}
-		f.host.Want(counter.NextFast)
+		f.host.Want(fleetstate.NextFast)
 		step(6, 8)
 		atTime(noon+8*ms, f).Step() // the report in flight is not answered yet
 		sent(1, "before the answer")

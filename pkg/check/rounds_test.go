@@ -1,10 +1,9 @@
 package check
 
 import (
+	"github.com/offpath-io/offpath/pkg/check/internal/fleetstate"
 	"testing"
 	"time"
-
-	"github.com/offpath-io/offpath/pkg/check/internal/counter"
 )
 
 // due returns when the next step is once these rounds are wanted, in ms after noon of the fleet's
@@ -21,7 +20,7 @@ func (f *fleet) due(now, behind int64, wanted ...uint32) float64 {
 // at noon.
 func TestRoundsAreDueAtMultiples(t *testing.T) {
 	never := []uint32{}
-	fast, normal, full := []uint32{counter.NextFast}, []uint32{counter.NextNormal}, []uint32{counter.NextFull}
+	fast, normal, full := []uint32{fleetstate.NextFast}, []uint32{fleetstate.NextNormal}, []uint32{fleetstate.NextFull}
 	for _, test := range []struct {
 		why    string
 		o      Options
@@ -38,9 +37,9 @@ func TestRoundsAreDueAtMultiples(t *testing.T) {
 		{"a normal round", Options{}, 5, 0, normal, 32},
 		{"a full round: the timer comes first", Options{}, 5, 0, full, 50},
 		{"a full round: with a longer timer", Options{FlushEvery: 200 * time.Millisecond}, 5, 0, full, 128},
-		{"what is wanted first", Options{}, 5, 0, []uint32{counter.NextFull, counter.NextNormal, counter.NextFast}, 8},
+		{"what is wanted first", Options{}, 5, 0, []uint32{fleetstate.NextFull, fleetstate.NextNormal, fleetstate.NextFast}, 8},
 		{"a normal round before a full one",
-			Options{FlushEvery: 200 * time.Millisecond, Tuning: tuning{FlushFloor: 64 * time.Millisecond}}, 5, 0, []uint32{counter.NextFull, counter.NextNormal}, 128},
+			Options{FlushEvery: 200 * time.Millisecond, Tuning: tuning{FlushFloor: 64 * time.Millisecond}}, 5, 0, []uint32{fleetstate.NextFull, fleetstate.NextNormal}, 128},
 		{"a longer floor", Options{Tuning: tuning{FlushFloor: 5 * time.Millisecond}}, 5, 0, fast, 8},
 		{"a longer timer makes normal rounds longer", Options{FlushEvery: 64 * time.Millisecond}, 5, 0, normal, 64},
 		{"not quite so long", Options{FlushEvery: 63 * time.Millisecond}, 5, 0, normal, 32},
@@ -69,10 +68,10 @@ func TestFastRoundsFollowTheRoundTrip(t *testing.T) {
 	ask := func(trip int64) float64 {
 		atTime(now, l).Check("k", 1)
 		now += 64*ms - now%(64*ms)
-		f.host.Want(counter.NextFast)
+		f.host.Want(fleetstate.NextFast)
 		atTime(now, f).Step()
 		f.answer(now+trip, 1)
-		return f.due(now+trip, 0, counter.NextFast) - float64(now-noon)/1e6
+		return f.due(now+trip, 0, fleetstate.NextFast) - float64(now-noon)/1e6
 	}
 	for _, phase := range []struct {
 		trip, answers int64
@@ -95,7 +94,7 @@ func TestFastRoundsFollowTheRoundTrip(t *testing.T) {
 	atTime(noon, l).Check("k", 1)
 	atTime(noon+50*ms, f).Step()
 	f.answer(noon+65*ms, 1)
-	equal(t, f.due(noon+65*ms, 0, counter.NextFast), 80, "interval after the first answer, of 15 ms")
+	equal(t, f.due(noon+65*ms, 0, fleetstate.NextFast), 80, "interval after the first answer, of 15 ms")
 }
 
 // TestKeysWithoutAForecastWantTicks from half of their limit on, if there are other checkers; also
@@ -111,7 +110,7 @@ func TestKeysWithoutAForecastWantTicks(t *testing.T) {
 		for i := range test.limit {
 			d := atTime(noon, l).Check("k", 1)
 			require(t, d.Allowed, "%+v: hit %d: %+v", test, i+1, d)
-			soon, n := f.host.Rounds.Wanted.Load() == counter.NextFast, i+1
+			soon, n := f.host.Rounds.Wanted.Load() == fleetstate.NextFast, i+1
 			if test.checkers == 1 || n < test.limit/2 {
 				require(t, !soon, "%+v: after hit %d a fast round is wanted", test, n)
 			} else if n > test.limit/2+1 {
@@ -143,10 +142,10 @@ func TestWhichRoundIsWanted(t *testing.T) {
 		want    uint32
 	}{
 		{"far from the limit: none", 100, 1, 1, 0},
-		{"nearer: a normal round", 4000, 1, 10, counter.NextNormal},
-		{"so much comes that the room may be used up by then", 4000, 1, 500, counter.NextFast},
-		{"far more comes here than was expected", 4000, 3000, 0, counter.NextNormal | counter.NextFast},
-		{"full: denied hits wait for the full round", 10_000, 5, 0, counter.NextFull},
+		{"nearer: a normal round", 4000, 1, 10, fleetstate.NextNormal},
+		{"so much comes that the room may be used up by then", 4000, 1, 500, fleetstate.NextFast},
+		{"far more comes here than was expected", 4000, 3000, 0, fleetstate.NextNormal | fleetstate.NextFast},
+		{"full: denied hits wait for the full round", 10_000, 5, 0, fleetstate.NextFull},
 	} {
 		f, l := newFleetOf(t, 2, Options{HelloEvery: time.Hour}, 10_000, time.Minute)
 		l.core.Group.FullRounds = 1 // as of a fast window
@@ -178,12 +177,12 @@ func TestWantWakesOnce(t *testing.T) {
 	for i, step := range []struct {
 		wants uint32
 		woken bool
-	}{{counter.NextNormal, true}, {counter.NextNormal, false}, {counter.NextFast, true}} {
+	}{{fleetstate.NextNormal, true}, {fleetstate.NextNormal, false}, {fleetstate.NextFast, true}} {
 		f.host.Want(step.wants)
 		expect(t, f.woken() == step.woken, "want %d: woken: %v", i+1, !step.woken)
 	}
 	atTime(noon+64*ms, f).Step()
-	f.host.Want(counter.NextNormal)
+	f.host.Want(fleetstate.NextNormal)
 	expect(t, f.woken(), "wanted again after the flush, and not woken")
 }
 

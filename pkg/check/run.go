@@ -7,8 +7,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/offpath-io/offpath/pkg/check/internal/counter"
 	"github.com/offpath-io/offpath/pkg/check/internal/fleetclock"
+	"github.com/offpath-io/offpath/pkg/check/internal/fleetstate"
 	"github.com/offpath-io/offpath/pkg/events"
 )
 
@@ -52,7 +52,7 @@ func (c *Checker) tickUntil(ctx context.Context) {
 	ticker := time.NewTicker(fleetclock.TickEvery)
 	defer ticker.Stop()
 	for {
-		c.host.Clock.Tick(counter.SystemTime())
+		c.host.Clock.Tick(fleetstate.SystemTime())
 		select {
 		case <-ctx.Done():
 			return

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/offpath-io/offpath/pkg/check/internal/counter"
+	"github.com/offpath-io/offpath/pkg/check/internal/fleetstate"
 	"github.com/offpath-io/offpath/pkg/check/internal/settlement"
 	"github.com/offpath-io/offpath/pkg/events"
 )
@@ -99,6 +99,6 @@ func (c *Checker) noteSettlement(s *events.Settlement, fleet int64) {
 	}
 	x := l.Holds(charge.GetKey())
 	if x != nil && x.Settle(charge.GetRule().GetNewest(), s.GetHits(), fleet) {
-		c.host.Want(counter.NextFast)
+		c.host.Want(fleetstate.NextFast)
 	}
 }

@@ -3,6 +3,7 @@ package check
 import (
 	"errors"
 	"fmt"
+	"github.com/offpath-io/offpath/pkg/check/internal/fleetstate"
 	"slices"
 	"strings"
 	"sync"
@@ -406,8 +407,8 @@ func TestStopDeliversSettlements(t *testing.T) {
 	for _, answers := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {
 			f, stop, done := runFleet(t, Options{}, rule("r", 1000, time.Hour, 1))
-			text := receipt(t, limiter(t, f.Checker, "r"), counter.SystemTime(), "k", 5)
-			mustSettle(t, f.Checker, counter.SystemTime(), text, 1)
+			text := receipt(t, limiter(t, f.Checker, "r"), fleetstate.SystemTime(), "k", 5)
+			mustSettle(t, f.Checker, fleetstate.SystemTime(), text, 1)
 			stop()
 			settled, answered := 0, 0
 			err := f.ends(done, func() {
@@ -418,9 +419,9 @@ func TestStopDeliversSettlements(t *testing.T) {
 					answered++
 					if answers {
 						settled += len(m.Settlements)
-						f.answerAll(counter.SystemTime(), len(m.Settlements))
+						f.answerAll(fleetstate.SystemTime(), len(m.Settlements))
 					} else {
-						f.answerAll(counter.SystemTime(), 0)
+						f.answerAll(fleetstate.SystemTime(), 0)
 					}
 				}
 			})

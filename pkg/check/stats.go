@@ -80,7 +80,7 @@ func (c *Checker) Stats() Stats {
 		Freshness:       c.host.Freshness(),
 		Heard:           r.Heard,
 		Shards:          r.Shards,
-		Checkers:        int(c.host.Fleet.Load()),
+		Checkers:        int(c.host.Size.Load()),
 		ClockOffset:     c.host.Clock.Offset(),
 		Problem:         r.Problem,
 		Revision:        c.ruleset.Load().Revision,

@@ -3,11 +3,11 @@ package check
 import (
 	"context"
 	"errors"
+	"github.com/offpath-io/offpath/pkg/check/internal/fleetstate"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/offpath-io/offpath/pkg/check/internal/counter"
 	"github.com/offpath-io/offpath/pkg/events"
 	"github.com/offpath-io/offpath/pkg/rules"
 )
@@ -179,7 +179,7 @@ func runFleet(t *testing.T, o Options, list ...rules.Rule) (f *fleet, stop func(
 	f.Checker = newChecker(t, o, list...)
 	r := run(t, f.Checker)
 	synctest.Wait()
-	f.welcome(counter.SystemTime(), 1)
+	f.welcome(fleetstate.SystemTime(), 1)
 	return f, r.stop, r.ended
 }
 

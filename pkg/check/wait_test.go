@@ -2,11 +2,11 @@ package check
 
 import (
 	"context"
+	"github.com/offpath-io/offpath/pkg/check/internal/fleetstate"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/offpath-io/offpath/pkg/check/internal/counter"
 	"github.com/offpath-io/offpath/pkg/rules"
 )
 
@@ -177,7 +177,7 @@ func TestWaitHearsOfNewRules(t *testing.T) {
 	inRun(t, Options{}, func(t *testing.T, c *Checker, l *Limiter) {
 		l.Check("k", 1)
 		begun := time.Now()
-		time.AfterFunc(time.Second, func() { reload(t, c, counter.SystemTime(), rule("r", 100, time.Hour, 1)) })
+		time.AfterFunc(time.Second, func() { reload(t, c, fleetstate.SystemTime(), rule("r", 100, time.Hour, 1)) })
 		d, err := l.tryWait(t.Context(), "k", 1)
 		waited := time.Since(begun)
 		expect(t, d.Allowed && err == nil && waited == time.Second, "%+v, %v after %v", d, err, waited)

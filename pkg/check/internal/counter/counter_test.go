@@ -1,6 +1,7 @@
 package counter
 
 import (
+	"github.com/offpath-io/offpath/pkg/check/internal/fleetstate"
 	"slices"
 	"testing"
 	"time"
@@ -18,7 +19,7 @@ const (
 
 func groupOf(shape window.Shape, limit int64) *Group {
 	h, g := new(Host), new(Group)
-	h.Init(Config{MaxLiveKeys: 1 << 10, ExpectCheckers: 1})
+	h.Init(fleetstate.Config{MaxLiveKeys: 1 << 10, ExpectCheckers: 1})
 	g.Init(h, "r", shape, false)
 	g.Limits.Store(&Limits{Limit: limit, Capacity: limit})
 	return g
@@ -105,10 +106,10 @@ func TestTimesSaturate(t *testing.T) {
 func TestStrictChecksReadTheClock(t *testing.T) {
 	now := noon
 	h := new(Host)
-	h.Init(Config{Now: func() time.Time { return time.Unix(0, now) }})
-	h.Clock.Tick(now)
+	h.Init(fleetstate.Config{Now: func() time.Time { return time.Unix(0, now) }})
+	h.State.Clock.Tick(now)
 	now += 5 * ms
-	if loose, strict := h.Time(false), h.Time(true); loose != noon || strict != now {
+	if loose, strict := h.State.Time(false), h.State.Time(true); loose != noon || strict != now {
 		t.Errorf("%d and, strict, %d ms after the tick, want 0 and 5", (loose-noon)/ms, (strict-noon)/ms)
 	}
 }

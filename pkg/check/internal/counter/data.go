@@ -26,10 +26,9 @@ import (
 
 	"github.com/dgraph-io/ristretto/v2"
 
-	"github.com/offpath-io/offpath/pkg/check/internal/fleetclock"
+	"github.com/offpath-io/offpath/pkg/check/internal/fleetstate"
 	"github.com/offpath-io/offpath/pkg/check/internal/permit"
 	"github.com/offpath-io/offpath/pkg/check/internal/queue"
-	"github.com/offpath-io/offpath/pkg/identity"
 	"github.com/offpath-io/offpath/pkg/window"
 )
 
@@ -37,44 +36,22 @@ import (
 // of the fleet, and the queues through which counters reach the reporter. Any goroutine may use it,
 // except for what the reporter's lock guards.
 type Host struct {
-	Config Config
-	Clock  fleetclock.Clock
+	fleetstate.State
 	Table  Table
-
-	Fresh    atomic.Uint32 // a Freshness
-	Fleet    atomic.Int64  // live checkers, as the last welcome said; 0 before
-	LiveKeys atomic.Int64  // counters in the table
-	stripe   atomic.Uint32 // of the next counter
-	Idle     idleCounters
+	stripe atomic.Uint32 // of the next counter
+	Idle   idleCounters
 
 	// Queues to the reporter.
 	dirty   [stripes]stack // counters with hits that no flush has seen
 	Asks    askStack       // counters that ask for permits
 	Lates   groups         // with late hits that no flush has seen
 	Revived groups         // released ones that were used again
-	Rounds  rounds
-	Wake    chan struct{} // holds one if an early flush is wanted
 
-	Scratch   sync.Pool    // working memory of checks
-	leaseTrip atomic.Int64 // ns that a lease request takes, smoothed; 0 before the first answer
+	Scratch sync.Pool // working memory of checks
 
 	// The reporter's lock guards these.
 	Ageing    evictionQueues
 	deferrals queue.Heap[*Group] // groups with deferred counters, by when the first deferral ends
-}
-
-// Config is the part of a checker's options that counters need.
-type Config struct {
-	MaxLiveKeys          int64
-	Epoch                uint64
-	ExpectCheckers       int64 // the fleet's size until it is known
-	Local                bool  // the checker has no link, so there is no fleet
-	NoForecast           bool
-	FlushEvery           time.Duration
-	FlushFloor, QuietFor time.Duration
-	Now                  func() time.Time                        // own time; nil: the system's
-	KeyHash              *identity.Hasher                        // nil: keys are as they are
-	OnDenied             func(rule, key string, decisions int64) // may be nil
 }
 
 // groups is a list of groups. Any goroutine may add to it.
@@ -198,21 +175,6 @@ type strict struct {
 type stack struct {
 	head atomic.Pointer[Counter]
 	_    [56]byte // keep the next stack on another cache line
-}
-
-// rounds are the moments of the fleet's time at which every checker reports its hits of keys that
-// are near their limits. Then an answer's totals are complete up to that moment,
-// and all other hits came since, here and elsewhere. *Fast* rounds are as close to each other as a
-// report's round trip allows. A key that needs no haste is reported in *normal* rounds, which are
-// fewer. Denied hits alone wait for a *full* round.
-type rounds struct {
-	Wanted atomic.Uint32 // the rounds that checks have asked for; bits
-	Fast   atomic.Int64  // ns between fast rounds
-	Normal atomic.Int64  // ns between normal ones
-
-	// Trip is the smoothed time in ns from a report to its answer. The reporter's lock guards
-	// writes.
-	Trip atomic.Int64
 }
 
 // idleCounters is a cache of evicted counters, by the hash of rule and key; a reader compares both.

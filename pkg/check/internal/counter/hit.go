@@ -3,6 +3,7 @@ package counter
 import (
 	"time"
 
+	"github.com/offpath-io/offpath/pkg/check/internal/fleetstate"
 	"github.com/offpath-io/offpath/pkg/rules"
 	"github.com/offpath-io/offpath/pkg/window"
 )
@@ -54,9 +55,9 @@ func (h *Hit) Consider(now int64) bool {
 	}
 	if c.Group.Strict == nil {
 		switch c.freshness(h.By) {
-		case LocalShare:
+		case fleetstate.LocalShare:
 			h.room = c.localRoom(h.By, h.At, h.room)
-		case Outage:
+		case fleetstate.Outage:
 			h.Exceeds = false
 			return h.considerOutage()
 		}
@@ -182,7 +183,7 @@ func (h *Hit) ChargeTurn(wait time.Duration, now int64) {
 		a.note(h.At, h.Cost, 0)
 	}
 	if h.shared {
-		c.Group.Host.Want(NextFast)
+		c.Group.Host.State.Want(fleetstate.NextFast)
 	}
 }
 
@@ -198,7 +199,7 @@ func (h *Hit) admit() {
 		h.arm(h.Left, h.Left)
 	default:
 		if h.Left <= h.By.Capacity/2 { // others should hear of it soon
-			c.Group.Host.Want(NextFast)
+			c.Group.Host.State.Want(fleetstate.NextFast)
 		}
 		h.arm(min(h.Left, c.unforeseen(h.By, h.Left)), h.Left)
 	}
@@ -292,7 +293,7 @@ func (h *Hit) chargeAnyway() {
 		a.note(h.At, cost, 0)
 	}
 	if h.shared && c.remaining(h.By, h.At) <= h.By.Capacity/2 {
-		c.Group.Host.Want(NextFast)
+		c.Group.Host.State.Want(fleetstate.NextFast)
 	}
 }
 

@@ -1,23 +1,12 @@
 package counter
 
+import "github.com/offpath-io/offpath/pkg/check/internal/fleetstate"
+
 // Init makes the host ready. It is called once, before anything else.
-func (h *Host) Init(config Config) {
-	h.Config = config
-	h.Wake = make(chan struct{}, 1)
-	h.Fresh.Store(uint32(Local))
+func (h *Host) Init(config fleetstate.Config) {
+	h.State.Init(config)
 	h.Table.init()
 }
-
-// WakeUp lets the reporter take a step soon. It does not wait.
-func (h *Host) WakeUp() {
-	select {
-	case h.Wake <- struct{}{}:
-	default:
-	}
-}
-
-// Crowded says whether idle counters should make room.
-func (h *Host) Crowded() bool { return h.LiveKeys.Load() > h.Config.MaxLiveKeys*3/4 }
 
 func (s *groups) Add(g *Group) {
 	s.mu.Lock()

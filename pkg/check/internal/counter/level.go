@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/offpath-io/offpath/pkg/check/internal/fleetclock"
+	"github.com/offpath-io/offpath/pkg/check/internal/fleetstate"
 	"github.com/offpath-io/offpath/pkg/events"
 	"github.com/offpath-io/offpath/pkg/window"
 )
@@ -72,7 +73,7 @@ func (c Locked) remaining(t *Limits, at int64) int64 {
 func (c Locked) turn(t *Limits, at int64) time.Duration {
 	d := c.levelState()
 	wait := time.Duration(d.turn - at)
-	if c.freshness(t) != LocalShare { // where turns are far enough apart for all
+	if c.freshness(t) != fleetstate.LocalShare { // where turns are far enough apart for all
 		wait = max(wait, t.Drain.Turn(d.level, c.net(), at))
 	}
 	return max(wait, 0)
@@ -168,18 +169,18 @@ func (c Locked) observeOthers(at, news int64) {
 // takes to drain, and that of the hits that others probably let pass meanwhile.
 func (c Locked) gap(t *Limits, cost int64) int64 {
 	spacing := c.spacing(t, cost)
-	if c.freshness(t) == LocalShare || !c.Group.isShared() {
+	if c.freshness(t) == fleetstate.LocalShare || !c.Group.isShared() {
 		return spacing
 	}
-	return c.levelState().others.Gap(spacing, c.spacing(t, 1), c.Group.checkers())
+	return c.levelState().others.Gap(spacing, c.spacing(t, 1), c.Group.Host.State.Checkers())
 }
 
 // spacing is how long a hit takes to drain, in ns; on its own, a checker spares time for others.
 func (c Locked) spacing(t *Limits, cost int64) int64 {
 	g := c.Group
 	spacing := float64(cost) / float64(t.Limit) * float64(g.Shape.Length)
-	if c.freshness(t) == LocalShare {
-		spacing *= float64(g.checkers())
+	if c.freshness(t) == fleetstate.LocalShare {
+		spacing *= float64(g.Host.State.Checkers())
 	}
 	return int64(math.Ceil(min(spacing, float64(window.MaxLength))))
 }
@@ -196,8 +197,8 @@ func (c Locked) advance(by int64) {
 	drain := t.Drain
 	c.advanceLevel(t, to)
 	d.dates.Advance(drain, c.Newest, by, g.Live)
-	if c.overflow || g.Host.Freshness() >= LocalShare {
-		d.own = drain.Settle(d.own, times(c.ownHits(), g.checkers()), c.Newest, to)
+	if c.overflow || g.Host.State.Freshness() >= fleetstate.LocalShare {
+		d.own = drain.Settle(d.own, times(c.ownHits(), g.Host.State.Checkers()), c.Newest, to)
 	} else {
 		d.own = window.Level{Bucket: to}
 	}
@@ -217,7 +218,7 @@ func (c Locked) advanceLevel(t *Limits, bucket int64) {
 // counter is current.
 func (c Locked) bringTurnForward(t *Limits, at int64) {
 	d := c.levelState()
-	if d == nil || c.freshness(t) == LocalShare { // where turns are farther apart than that
+	if d == nil || c.freshness(t) == fleetstate.LocalShare { // where turns are farther apart than that
 		return
 	}
 	d.turn = min(d.turn, at+int64(t.Drain.Reset(d.level, c.net(), at)))
@@ -284,7 +285,7 @@ func (c Locked) localRoom(t *Limits, at, room int64) int64 {
 	if g.Shape.Kind == window.Leaky { // turns come as seldom as they may
 		return room
 	}
-	own := int64(math.Ceil(c.ownCount(t, g.checkers(), at)))
+	own := int64(math.Ceil(c.ownCount(t, g.Host.State.Checkers(), at)))
 	free := min(room+own, t.Capacity) // a bucket's room counts as drained what own hits at the share's rate do not
 	return min(room, max(g.localShare(c.Key(), free)-own, 0))
 }
@@ -300,7 +301,7 @@ func (c Locked) hidesRefunds(w Update) bool {
 func (c Locked) mayQueue(t *Limits, at, cost int64, wait, most time.Duration) bool {
 	d := c.levelState()
 	switch {
-	case most > 0 && wait > most, c.freshness(t) == Outage:
+	case most > 0 && wait > most, c.freshness(t) == fleetstate.Outage:
 		return false
 	case t.Drain.Shape.Kind == window.Leaky:
 		own := (d.turn - at) / max(c.gap(t, 1), 1) // hits of the queue that are known to the nanosecond
@@ -314,10 +315,10 @@ func (c Locked) mayQueue(t *Limits, at, cost int64, wait, most time.Duration) bo
 // bucket's turns are far enough apart for all. The counter is current.
 func (c Locked) shareIn(t *Limits, cost, at int64) (time.Duration, bool) {
 	g, d := c.Group, c.levelState()
-	if g.Shape.Kind != window.Token || c.freshness(t) != LocalShare {
+	if g.Shape.Kind != window.Token || c.freshness(t) != fleetstate.LocalShare {
 		return 0, true
 	}
-	n := g.checkers()
+	n := g.Host.State.Checkers()
 	own := times(c.ownHits(), n)
 	if cost > t.Capacity/n || t.Drain.Count(d.own, own, at)+float64(cost*n) > 2*float64(t.Capacity) {
 		return 0, false

@@ -1,6 +1,7 @@
 package counter
 
 import (
+	"github.com/offpath-io/offpath/pkg/check/internal/fleetstate"
 	"github.com/offpath-io/offpath/pkg/rules"
 	"github.com/offpath-io/offpath/pkg/window"
 )
@@ -35,9 +36,9 @@ type ID struct {
 	Strict bool
 }
 
-func (t *Limits) freshness(f Freshness) Freshness {
-	if f == Outage && t.OnOutage == rules.Share {
-		return LocalShare
+func (t *Limits) freshness(f fleetstate.Freshness) fleetstate.Freshness {
+	if f == fleetstate.Outage && t.OnOutage == rules.Share {
+		return fleetstate.LocalShare
 	}
 	return f
 }

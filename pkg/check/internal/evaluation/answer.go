@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/offpath-io/offpath/pkg/check/internal/counter"
+	"github.com/offpath-io/offpath/pkg/check/internal/fleetstate"
 	"github.com/offpath-io/offpath/pkg/check/internal/ruleset"
 	"github.com/offpath-io/offpath/pkg/rules"
 )
@@ -13,7 +14,7 @@ import (
 
 // checkUnlocked decides for a hit of cost 1 by the counter's allowance or block; false if it
 // cannot.
-func checkUnlocked(d *Decision, l *ruleset.Limiter, t *ruleset.Limits, c *counter.Counter, now int64, f counter.Freshness) bool {
+func checkUnlocked(d *Decision, l *ruleset.Limiter, t *ruleset.Limits, c *counter.Counter, now int64, f fleetstate.Freshness) bool {
 	v, left, until := c.Take(t.Stamp, now)
 	switch v {
 	case counter.Allowed:
@@ -97,7 +98,7 @@ func fill(d *Decision, l *ruleset.Limiter, t *ruleset.Limits, left int64) {
 	fillAt(d, l, t, left, l.Group.Freshness(&t.Limits))
 }
 
-func fillAt(d *Decision, l *ruleset.Limiter, t *ruleset.Limits, left int64, f counter.Freshness) {
+func fillAt(d *Decision, l *ruleset.Limiter, t *ruleset.Limits, left int64, f fleetstate.Freshness) {
 	d.Freshness = f
 	d.Rule = t.Name
 	d.Limit = t.Shown

@@ -1,6 +1,7 @@
 package evaluation
 
 import (
+	"github.com/offpath-io/offpath/pkg/check/internal/fleetstate"
 	"testing"
 	"time"
 
@@ -15,7 +16,7 @@ import (
 // set says, so that no two checks wait for each other.
 func TestOrderOfLocks(t *testing.T) {
 	var h counter.Host
-	h.Init(counter.Config{MaxLiveKeys: 100, Local: true})
+	h.Init(fleetstate.Config{MaxLiveKeys: 100, Local: true})
 	made := make(map[string]*ruleset.Limiter)
 	from := ruleset.Source{
 		Find: func(missing []counter.ID) []*ruleset.Limiter {

@@ -3,14 +3,14 @@ package evaluation
 import (
 	"time"
 
-	"github.com/offpath-io/offpath/pkg/check/internal/counter"
+	"github.com/offpath-io/offpath/pkg/check/internal/fleetstate"
 	"github.com/offpath-io/offpath/pkg/rules"
 )
 
 // Decision is check.Decision, which it converts to.
 type Decision struct {
 	Allowed          bool
-	Freshness        counter.Freshness
+	Freshness        fleetstate.Freshness
 	Exceeded         bool
 	Queue            bool
 	Status           int

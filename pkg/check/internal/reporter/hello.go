@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/offpath-io/offpath/pkg/check/internal/counter"
+	"github.com/offpath-io/offpath/pkg/check/internal/fleetstate"
 	"github.com/offpath-io/offpath/pkg/events"
 )
 
@@ -17,7 +18,7 @@ func (b *Reporter) welcome(m *events.Welcome, now int64) {
 		return
 	}
 	b.noteContact(now)
-	b.host.Fleet.Store(int64(m.Checkers))
+	b.host.Size.Store(int64(m.Checkers))
 	if b.welcomes++; (b.welcomes+b.o.Epoch)%chooseEvery == 0 {
 		for i := range b.shards {
 			b.shards[i].aggregator = 0
@@ -102,7 +103,7 @@ func (b *Reporter) reshard(shards int, now int64) {
 func (b *Reporter) hello(now int64, leaving bool) {
 	m := &events.Hello{Epoch: b.o.Epoch, Sent: now, Leaving: leaving}
 	wait := b.o.HelloEvery
-	if b.host.Freshness() != counter.Fresh {
+	if b.host.Freshness() != fleetstate.Fresh {
 		b.missedAlarms = true // it may have missed alarms
 	}
 	if m.Asks = b.missedAlarms && len(b.shards) > 0 && !leaving; m.Asks {

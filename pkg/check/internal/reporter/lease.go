@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/offpath-io/offpath/pkg/check/internal/counter"
+	"github.com/offpath-io/offpath/pkg/check/internal/fleetstate"
 	"github.com/offpath-io/offpath/pkg/check/internal/permit"
 	"github.com/offpath-io/offpath/pkg/events"
 )
@@ -72,7 +73,7 @@ func (b *Reporter) request(number uint32, x *line, now int64) {
 	if err != nil {
 		panic("check: " + err.Error()) // unreachable: the message has no field that can fail
 	}
-	x.flight, x.notBefore = f, now+int64(counter.LeaseFloor)
+	x.flight, x.notBefore = f, now+int64(fleetstate.LeaseFloor)
 	most := mostWaits * b.o.Tuning.ReportTimeout
 	x.wait = min(max(x.wait, 4*b.host.LeaseRoundTrip(), leastLeaseWait), most)
 	f.retryAt = now + int64(x.wait)
@@ -118,7 +119,7 @@ func (b *Reporter) leaseRule(m *events.LeaseRequest, l *counter.Group, fleet int
 // share is how many permits of a key a checker may ask for before they are needed: half of what
 // each would have if all had as many.
 func (b *Reporter) share(l *counter.Group) int64 {
-	return max(l.Limits.Load().Wire/(2*max(int64(b.host.Fleet.Load()), 1)), 1)
+	return max(l.Limits.Load().Wire/(2*max(int64(b.host.Size.Load()), 1)), 1)
 }
 
 // scheduleReview lets a counter's permits be reviewed, if there is a reason.

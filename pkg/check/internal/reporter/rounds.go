@@ -3,7 +3,7 @@ package reporter
 import (
 	"time"
 
-	"github.com/offpath-io/offpath/pkg/check/internal/counter"
+	"github.com/offpath-io/offpath/pkg/check/internal/fleetstate"
 	"github.com/offpath-io/offpath/pkg/check/internal/forecast"
 )
 
@@ -19,9 +19,9 @@ func (b *Reporter) hurry() {
 func (b *Reporter) early(now int64) {
 	switch wanted := b.host.Rounds.Wanted.Load(); {
 	case wanted == 0 || b.host.OnTimerOnly():
-	case wanted&counter.NextFast != 0:
+	case wanted&fleetstate.NextFast != 0:
 		b.flushBy(now, b.host.FastInterval())
-	case wanted&counter.NextNormal != 0:
+	case wanted&fleetstate.NextNormal != 0:
 		b.flushBy(now, b.host.NormalInterval())
 	default:
 		b.flushBy(now, forecast.FullInterval)
@@ -82,18 +82,18 @@ func (b *Reporter) noteRepeatedTrip(took int64) {
 // once.
 func (b *Reporter) judgeFreshness(now int64) {
 	o := &b.o
-	f := counter.Fresh
+	f := fleetstate.Fresh
 	switch silence := now - b.lastContact; {
 	case b.lastContact == 0 && o.ExpectCheckers > 1:
-		f = counter.LocalShare
+		f = fleetstate.LocalShare
 	case b.lastContact == 0:
-		f = counter.Local
+		f = fleetstate.Local
 	case silence > int64(o.OutageAfter):
-		f = counter.Outage
+		f = fleetstate.Outage
 	case silence > int64(o.ShareAfter):
-		f = counter.LocalShare
+		f = fleetstate.LocalShare
 	case silence > int64(o.StaleAfter):
-		f = counter.Stale
+		f = fleetstate.Stale
 	}
 	b.host.Fresh.Store(uint32(f))
 }

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/offpath-io/offpath/pkg/check/internal/counter"
+	"github.com/offpath-io/offpath/pkg/check/internal/fleetstate"
 	"github.com/offpath-io/offpath/pkg/rules"
 )
 
@@ -22,8 +23,8 @@ func (l *Limiter) SetLimits(t *Limits) {
 
 // InTouch says whether allowances and blocks hold: not at the degradation levels from LocalShare
 // on, which decide by other numbers. Permits hold at all levels.
-func (l *Limiter) InTouch(f counter.Freshness) bool {
-	return f < counter.LocalShare || l.Group.Strict != nil
+func (l *Limiter) InTouch(f fleetstate.Freshness) bool {
+	return f < fleetstate.LocalShare || l.Group.Strict != nil
 }
 
 // Reset returns how long after now the bucket of now has left every window, or a full one that

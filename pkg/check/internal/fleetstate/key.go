@@ -1,4 +1,4 @@
-package counter
+package fleetstate
 
 import (
 	"unsafe"
@@ -9,17 +9,17 @@ import (
 
 // AppendText appends to dst a key as counters, reports and the store have it: hashed if
 // Config.KeyHash says so, or else bounded. The empty one is the counter for all, and nobody's.
-func (h *Host) AppendText(dst []byte, key string) []byte {
-	if hash := h.Config.KeyHash; hash != nil && key != "" {
+func (s *State) AppendText(dst []byte, key string) []byte {
+	if hash := s.Config.KeyHash; hash != nil && key != "" {
 		return hash.Append(dst, identity.Bound(key)) // as attributes make it
 	}
 	return append(dst, identity.Bound(key)...)
 }
 
 // AppendKey appends to dst the text of a rule's key, unless attributes of it are missing.
-func (h *Host) AppendKey(dst []byte, r *rules.Rule, attrs identity.Attributes) (text []byte, ok bool) {
+func (s *State) AppendKey(dst []byte, r *rules.Rule, attrs identity.Attributes) (text []byte, ok bool) {
 	text, ok = r.AppendKey(dst, attrs)
-	hash := h.Config.KeyHash
+	hash := s.Config.KeyHash
 	if !ok || hash == nil || len(text) == len(dst) {
 		return text, ok
 	}

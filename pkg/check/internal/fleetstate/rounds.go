@@ -1,4 +1,4 @@
-package counter
+package fleetstate
 
 import (
 	"time"
@@ -20,17 +20,17 @@ const (
 )
 
 // Want asks for a flush in the next round of some kind. It does not wait.
-func (h *Host) Want(round uint32) {
-	if h.Rounds.Wanted.Load()&round == 0 && h.Rounds.Wanted.Or(round)&round == 0 {
-		h.WakeUp()
+func (s *State) Want(round uint32) {
+	if s.Rounds.Wanted.Load()&round == 0 && s.Rounds.Wanted.Or(round)&round == 0 {
+		s.WakeUp()
 	}
 }
 
 // ForecastFleet is what forecasts must know about the fleet.
-func (h *Host) ForecastFleet() forecast.Fleet {
-	n := max(h.Fleet.Load(), 1)
+func (s *State) ForecastFleet() forecast.Fleet {
+	n := max(s.Size.Load(), 1)
 	return forecast.Fleet{
-		Checkers: float64(n), FastInterval: max(h.Rounds.Fast.Load(), 1),
+		Checkers: float64(n), FastInterval: max(s.Rounds.Fast.Load(), 1),
 		Trail: updateTrail + max(soonestUpdate, n*trailPerChecker),
 	}
 }
@@ -38,13 +38,13 @@ func (h *Host) ForecastFleet() forecast.Fleet {
 // FastInterval is the time between fast rounds: the smallest power of two of milliseconds in which
 // a report can be answered. So a report is out of the way at the next round, and checkers of
 // different round trips still meet.
-func (h *Host) FastInterval() int64 {
-	if h.OnTimerOnly() {
-		return int64(h.Config.FlushEvery)
+func (s *State) FastInterval() int64 {
+	if s.OnTimerOnly() {
+		return int64(s.Config.FlushEvery)
 	}
-	r := &h.Rounds
+	r := &s.Rounds
 	t := int64(1e6)
-	for t < max(int64(h.Config.FlushFloor), r.Trip.Load()) {
+	for t < max(int64(s.Config.FlushFloor), r.Trip.Load()) {
 		t *= 2
 	}
 	r.Fast.Store(t)
@@ -52,35 +52,35 @@ func (h *Host) FastInterval() int64 {
 }
 
 // NormalInterval is the time between normal rounds.
-func (h *Host) NormalInterval() int64 {
-	t := h.FastInterval()
-	for 2*t <= int64(h.Config.FlushEvery) {
+func (s *State) NormalInterval() int64 {
+	t := s.FastInterval()
+	for 2*t <= int64(s.Config.FlushEvery) {
 		t *= 2
 	}
-	h.Rounds.Normal.Store(t)
+	s.Rounds.Normal.Store(t)
 	return t
 }
 
 // OnTimerOnly says whether early flushes are forbidden.
-func (h *Host) OnTimerOnly() bool { return h.Config.FlushFloor == h.Config.FlushEvery }
+func (s *State) OnTimerOnly() bool { return s.Config.FlushFloor == s.Config.FlushEvery }
 
 // LeaseRoundTrip is about what a request takes.
-func (h *Host) LeaseRoundTrip() time.Duration {
-	if t := h.leaseTrip.Load(); t != 0 {
+func (s *State) LeaseRoundTrip() time.Duration {
+	if t := s.leaseTrip.Load(); t != 0 {
 		return time.Duration(t)
 	}
 	return usualTrip
 }
 
-// soon is when asking again may help, if nothing better is known.
-func (h *Host) soon() time.Duration { return h.LeaseRoundTrip() + 2*time.Duration(LeaseFloor) }
+// Soon is when asking again may help, if nothing better is known.
+func (s *State) Soon() time.Duration { return s.LeaseRoundTrip() + 2*time.Duration(LeaseFloor) }
 
-func (h *Host) NoteLeaseTrip(took int64) {
-	old := h.leaseTrip.Load()
+func (s *State) NoteLeaseTrip(took int64) {
+	old := s.leaseTrip.Load()
 	if old == 0 {
 		old = took
 	}
-	h.leaseTrip.Store(max(old+(took-old)/8, 1))
+	s.leaseTrip.Store(max(old+(took-old)/8, 1))
 }
 
 const (

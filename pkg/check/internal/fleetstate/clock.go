@@ -1,4 +1,4 @@
-package counter
+package fleetstate
 
 import "time"
 
@@ -11,25 +11,22 @@ func SystemTime() int64 {
 }
 
 // OwnTime returns this checker's own time: by Config.Now, or else the system's.
-func (h *Host) OwnTime() int64 {
-	if h.Config.Now != nil {
-		return h.Config.Now().UnixNano()
+func (s *State) OwnTime() int64 {
+	if s.Config.Now != nil {
+		return s.Config.Now().UnixNano()
 	}
 	return SystemTime()
 }
 
 // ExactTime returns the fleet's time by the checker's own.
-func (h *Host) ExactTime() int64 { return h.Clock.Fleet(h.OwnTime()) }
+func (s *State) ExactTime() int64 { return s.Clock.Fleet(s.OwnTime()) }
 
 // Time returns the fleet's time for a check. While Run is at work that is the time of the last
 // tick, but not under strict enforcement: the ticks stop while the goroutine behind them is not
 // scheduled, and permits would be spent after their bucket.
-func (h *Host) Time(strict bool) int64 {
-	if t := h.Clock.Coarse(); t != 0 && !strict {
+func (s *State) Time(strict bool) int64 {
+	if t := s.Clock.Coarse(); t != 0 && !strict {
 		return t
 	}
-	return h.ExactTime()
+	return s.ExactTime()
 }
-
-// Now returns the fleet's time for a check of the group's counters.
-func (g *Group) Now() int64 { return g.Host.Time(g.Strict != nil) }

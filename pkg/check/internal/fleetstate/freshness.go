@@ -1,4 +1,4 @@
-package counter
+package fleetstate
 
 // Freshness says how current a checker's knowledge of the rest of the fleet is, from best to worst
 // but for Local.

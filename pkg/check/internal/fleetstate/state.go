@@ -1,0 +1,82 @@
+package fleetstate
+
+import (
+	"sync/atomic"
+	"time"
+
+	"github.com/offpath-io/offpath/pkg/check/internal/fleetclock"
+	"github.com/offpath-io/offpath/pkg/identity"
+)
+
+// State is what a checker knows of itself, of the fleet and of time. Any goroutine may use it,
+// except for what the reporter's lock guards.
+type State struct {
+	Config Config
+	Clock  fleetclock.Clock
+
+	Fresh    atomic.Uint32 // a Freshness
+	Size     atomic.Int64  // live checkers, as the last welcome said; 0 before
+	LiveKeys atomic.Int64  // counters in the table
+
+	Rounds    rounds
+	Wake      chan struct{} // holds one if an early flush is wanted
+	leaseTrip atomic.Int64  // ns that a lease request takes, smoothed; 0 before the first answer
+}
+
+// Config is the part of a checker's options that counters need.
+type Config struct {
+	MaxLiveKeys          int64
+	Epoch                uint64
+	ExpectCheckers       int64 // the fleet's size until it is known
+	Local                bool  // the checker has no link, so there is no fleet
+	NoForecast           bool
+	FlushEvery           time.Duration
+	FlushFloor, QuietFor time.Duration
+	Now                  func() time.Time                        // own time; nil: the system's
+	KeyHash              *identity.Hasher                        // nil: keys are as they are
+	OnDenied             func(rule, key string, decisions int64) // may be nil
+}
+
+// rounds are the moments of the fleet's time at which every checker reports its hits of keys that
+// are near their limits. Then an answer's totals are complete up to that moment,
+// and all other hits came since, here and elsewhere. *Fast* rounds are as close to each other as a
+// report's round trip allows. A key that needs no haste is reported in *normal* rounds, which are
+// fewer. Denied hits alone wait for a *full* round.
+type rounds struct {
+	Wanted atomic.Uint32 // the rounds that checks have asked for; bits
+	Fast   atomic.Int64  // ns between fast rounds
+	Normal atomic.Int64  // ns between normal ones
+
+	// Trip is the smoothed time in ns from a report to its answer. The reporter's lock guards
+	// writes.
+	Trip atomic.Int64
+}
+
+func (s *State) Init(config Config) {
+	s.Config = config
+	s.Wake = make(chan struct{}, 1)
+	s.Fresh.Store(uint32(Local))
+}
+
+// WakeUp lets the reporter take a step soon. It does not wait.
+func (s *State) WakeUp() {
+	select {
+	case s.Wake <- struct{}{}:
+	default:
+	}
+}
+
+// Crowded says whether idle counters should make room.
+func (s *State) Crowded() bool { return s.LiveKeys.Load() > s.Config.MaxLiveKeys*3/4 }
+
+// Freshness returns how current the checker's knowledge is.
+func (s *State) Freshness() Freshness { return Freshness(s.Fresh.Load()) }
+
+// Checkers returns the size of the fleet, this checker included, as far as it is known.
+func (s *State) Checkers() int64 {
+	n := s.Size.Load()
+	if n == 0 {
+		n = s.Config.ExpectCheckers
+	}
+	return max(n, 1)
+}
