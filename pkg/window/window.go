@@ -155,6 +155,16 @@ func (s Shape) End(bucket int64) int64 {
 	return (bucket + 1) * size
 }
 
+// Period is the number of the stretch of time, as long as a window, that a bucket is part of. The
+// store bounds a rule's new keys per period.
+func (s Shape) Period(bucket int64) int64 {
+	n := int64(s.Buckets)
+	return (bucket - (bucket%n+n)%n) / n
+}
+
+// PeriodEnd is when the period of a bucket ends, in Unix nanoseconds.
+func (s Shape) PeriodEnd(bucket int64) int64 { return (s.Period(bucket) + 1) * int64(s.Length) }
+
 // Gone reports whether the bucket has left every window that ends at now or later.
 // A bucket of the future is not gone. Any number may be asked about.
 func (s Shape) Gone(bucket, now int64) bool {

@@ -16,21 +16,20 @@ func (c Locked) Withdraw(now int64) {
 	if left|taken == 0 { // nothing, or a block
 		return
 	}
+	a, at := c.Forecast(), c.within(now)
 	if word&Blocked != 0 { // only counters with a forecast turn hits away so, and each is counted when it is
 		c.Group.NoteDenied(c.Key(), taken)
-		c.Forecast().Denied(c.Forecast().Part, taken)
-		c.Forecast().note(c.within(now), 0, taken)
-		c.doubt(c.Group.Limits.Load(), c.within(now), 1, taken)
+		a.Denied(a.Part, taken)
+		a.note(at, 0, taken)
+		c.doubt(c.Group.Limits.Load(), at, 1, taken)
 		return
 	}
 	c.record(taken)
-	if a := c.Forecast(); a != nil {
-		a.counted = 0
-	}
 	c.add(-left)
 	c.date(c.Group.Limits.Load(), min(now, c.Until.Load()), taken)
-	if c.Forecast() != nil {
-		c.Forecast().note(c.within(now), taken, 0)
+	if a != nil {
+		a.counted = 0
+		a.note(at, taken, 0)
 	}
 	if p := c.Permits(); p != nil {
 		p.Spend(c.Newest, -left)
@@ -105,7 +104,7 @@ func (c Locked) rotate(now int64) int64 {
 		shift(r, keep)
 	}
 	if c.Newest += by; c.overflow {
-		c.overflow = c.Group.slice(c.Newest) == c.Group.slice(c.Newest-by)
+		c.overflow = shape.Period(c.Newest) == shape.Period(c.Newest-by)
 	}
 	return now
 }
@@ -201,13 +200,3 @@ func (c Locked) within(now int64) int64 {
 	}
 	return now
 }
-
-// slice is the number of the slice of time, as long as a window, in which the store counts a rule's
-// new keys; buckets are parts of one.
-func (g *Group) slice(bucket int64) int64 {
-	n := int64(g.Shape.Buckets)
-	return (bucket - (bucket%n+n)%n) / n
-}
-
-// sliceEnd is when the slice that a bucket is part of ends; fleet time.
-func (g *Group) sliceEnd(bucket int64) int64 { return (g.slice(bucket) + 1) * int64(g.Shape.Length) }

@@ -145,7 +145,7 @@ func (h *Hit) RetryAfter(now int64) time.Duration {
 		wait = c.retryAfter(h.whole(), h.At, h.Cost)
 	}
 	if c.overflow && h.By.OnOutage == rules.Closed && wait != never {
-		wait = max(wait, time.Duration(c.Group.sliceEnd(c.Newest)-now))
+		wait = max(wait, time.Duration(c.Group.Shape.PeriodEnd(c.Newest)-now))
 	}
 	return wait
 }

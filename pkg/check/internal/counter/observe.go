@@ -31,15 +31,6 @@ func (c Locked) forgetBase() {
 	}
 }
 
-// noteOverflow takes in that the store has no room for the key, as it answered a report that was
-// made then. If another slice of time has begun since, there may be room again.
-func (c Locked) noteOverflow(made, fleet int64) {
-	c.CatchUp(fleet)
-	g := c.Group
-	c.overflow = g.slice(g.Shape.Bucket(made)) == g.slice(c.Newest)
-	c.State |= Informed
-}
-
 // enter brings a counter into the shard's generation: the base of an older one no longer counts.
 // Its allowance is withdrawn, and nothing of it is in flight, or else
 // what is has just been answered in that generation.
@@ -67,13 +58,20 @@ func (counter *Counter) ObserveAnswer(state uint8, current, overflows bool, w Up
 	c := counter.Lock()
 	defer c.Unlock()
 	c.landLocked(w.Fleet)
-	switch {
-	case current && overflows: // it tells nothing else
-		c.noteOverflow(w.Made, w.Fleet)
-	case current:
+	if current {
 		c.CatchUp(w.Fleet)
+	}
+	switch {
+	case current && overflows: // it tells nothing else; in another period there may be room again
+		shape := c.Group.Shape
+		c.overflow = shape.Period(shape.Bucket(w.Made)) == shape.Period(c.Newest)
+		c.State |= Informed
+	case current:
 		c.enter(state)
 		c.observe(w)
+	}
+	if w.Refunding {
+		c.askForRefunds()
 	}
 }
 
@@ -148,15 +146,6 @@ func (g *Group) noteUnknown(key string, state uint8, w Update) *Counter {
 	c.State = Dead
 	g.remember(c)
 	return nil
-}
-
-// AwaitRefunds has the counter told of refunds, unless it has left.
-func (counter *Counter) AwaitRefunds() {
-	c := counter.Lock()
-	defer c.Unlock()
-	if !c.Is(Dead) {
-		c.askForRefunds()
-	}
 }
 
 // Settle lets a settlement change the hits of a bucket, and returns whether others should hear of

@@ -12,6 +12,7 @@ type Update struct {
 	Admitted    Totals
 	Denied      Totals // empty if it says nothing of them
 	Refunded    Totals // the same
+	Refunding   bool   // hits of the rule have been refunded, of which it may not tell
 }
 
 // Totals are one key's totals in a message.

@@ -120,19 +120,6 @@ func (b *Reporter) freezeLate(f *inFlightReport, s *shard, fleet int64) {
 	}
 }
 
-// send puts a report on its way and notes when to do so again.
-func (b *Reporter) send(number uint32, f *inFlightReport, now int64) {
-	f.retryAt = now + int64(f.wait)
-	if f.tries++; f.tries > soonTries {
-		f.wait = min(2*f.wait, mostWaits*b.o.Tuning.ReportTimeout)
-	}
-	f.toAny = b.shards[number].aggregator == 0
-	if err := b.o.Link.Report(number, b.shards[number].aggregator, f.report); err != nil {
-		b.counts.Problem = err.Error()
-		b.counts.Unsent++
-	}
-}
-
 // encode makes the message's bytes.
 func (f *inFlightReport) encode() {
 	var err error

@@ -7,7 +7,20 @@ import (
 	"github.com/offpath-io/offpath/pkg/events"
 )
 
-// Reports that have waited too long for their answer.
+// How a report is sent, and again when it has waited too long for its answer.
+
+// send puts a report on its way and notes when to do so again.
+func (b *Reporter) send(number uint32, f *inFlightReport, now int64) {
+	f.retryAt = now + int64(f.wait)
+	if f.tries++; f.tries > soonTries {
+		f.wait = min(2*f.wait, mostWaits*b.o.Tuning.ReportTimeout)
+	}
+	f.toAny = b.shards[number].aggregator == 0
+	if err := b.o.Link.Report(number, b.shards[number].aggregator, f.report); err != nil {
+		b.counts.Problem = err.Error()
+		b.counts.Unsent++
+	}
+}
 
 // repeat sends again what has waited too long for its answer, and gives up what is too old.
 func (b *Reporter) repeat(now int64) {

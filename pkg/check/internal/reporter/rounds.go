@@ -55,25 +55,6 @@ func (b *Reporter) patience() time.Duration {
 	return max(longest, 2*trip, min(timeout, max(manyTrips*trip, leastPatience)))
 }
 
-// noteTrip notes how long the answer to a report that was sent once took.
-func (b *Reporter) noteTrip(trip int64) {
-	b.trips.longest = 0
-	old := b.host.Rounds.Trip.Load()
-	if old == 0 {
-		old = trip
-	}
-	b.host.Rounds.Trip.Store(old + (trip-old)/8)
-}
-
-// noteRepeatedTrip notes when a report that was sent several times was answered: so long after it
-// was sent first.
-func (b *Reporter) noteRepeatedTrip(took int64) {
-	if off := took - b.trips.took; max(off, -off) <= took/4 {
-		b.trips.longest = time.Duration(took)
-	}
-	b.trips.took = took
-}
-
 // judgeFreshness steps the checker down the degradation levels as aggregators stay silent. *Fresh*
 // decides by what aggregators say and by a forecast of what others admit. *Stale* does the same,
 // but the forecast fades. *Local share* keeps own hits within the limit divided by the checkers
