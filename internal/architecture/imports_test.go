@@ -66,14 +66,25 @@ var allowed = []struct {
 	{"pkg/events/natsbus", []string{"pkg/events", natsgo}},
 
 	{"internal/checktuning", nil},
+	{"pkg/check/internal/turns", nil},
+	{"pkg/check/internal/fleetstate", []string{
+		"pkg/check/internal/fleetclock", "pkg/check/internal/forecast", "pkg/identity", "pkg/rules",
+	}},
 	{"pkg/check/internal/counter", []string{
-		"pkg/check/internal/fleetclock", "pkg/check/internal/forecast", "pkg/check/internal/permit",
-		"pkg/check/internal/queue", "pkg/events", "pkg/identity", "pkg/rules", "pkg/window", ristretto,
+		"pkg/check/internal/fleetclock", "pkg/check/internal/fleetstate", "pkg/check/internal/forecast",
+		"pkg/check/internal/permit", "pkg/check/internal/queue", "pkg/events", "pkg/rules", "pkg/window", ristretto,
+	}},
+	{"pkg/check/internal/ruleset", []string{
+		"pkg/check/internal/counter", "pkg/check/internal/fleetstate", "pkg/identity", "pkg/rules", "pkg/window",
+	}},
+	{"pkg/check/internal/evaluation", []string{
+		"pkg/check/internal/counter", "pkg/check/internal/fleetstate", "pkg/check/internal/permit",
+		"pkg/check/internal/ruleset", "pkg/events", "pkg/identity", "pkg/rules",
 	}},
 	{"pkg/check/internal/reporter", []string{
-		"internal/checktuning", "pkg/check/internal/counter", "pkg/check/internal/forecast",
-		"pkg/check/internal/permit", "pkg/check/internal/queue", "pkg/check/internal/settlement",
-		"pkg/events", "pkg/window",
+		"internal/checktuning", "pkg/check/internal/counter", "pkg/check/internal/fleetstate",
+		"pkg/check/internal/forecast", "pkg/check/internal/permit", "pkg/check/internal/queue",
+		"pkg/check/internal/settlement", "pkg/events", "pkg/window",
 	}},
 	{"pkg/check", []string{"pkg/window", "pkg/identity", "internal/checktuning", "pkg/check/internal/...", "pkg/rules", "pkg/events"}},
 	{"pkg/envoyquota", []string{"pkg/check", "pkg/envoyquota/internal/shares", "pkg/identity", "pkg/rules", "pkg/window", grpc, envoy, protobuf}},

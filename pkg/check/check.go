@@ -14,21 +14,16 @@
 // pending, and each of these steps happens under the key's lock, so that no decision sees a hit
 // twice or not at all.
 //
-// The way of a request: several.go has Check, match.go finds the rules, apply.go what they make of
-// the caller, evaluation.go locks the counters, decide.go and limiter.go decide, answer.go writes
-// the Decision. Beneath are internal/counter (the counts of one key, and the decision by them) and
-// internal/reporter (reports, answers, alarms, leases). Below Check, Do, Wait and Settle, what
-// depends on time is a function of the time that it is given.
+// This package is what a service calls; the rest is beneath, each package knowing only those after
+// it. internal/evaluation decides a request, internal/reporter sends reports and takes answers in,
+// internal/ruleset compiles rules, internal/counter has the counts of one key and decides by them,
+// internal/fleetstate is what is known of the fleet. Below Check, Do, Wait and Settle, what depends
+// on time is a function of the time that it is given.
 //
-//   - options.go, check.go, new.go, run.go: a Checker, and the goroutines around it
-//   - request.go, do.go: all modes; peek.go decides without charging, explain.go says why,
-//     inline.go has the limits that requests bring along
-//   - limits.go, clauses.go, ruleset.go: rules, compiled; reload.go puts a set in force, retired.go
-//     keeps the limiters of rules that are gone; blocks.go keeps single keys out, elastic.go looks
-//     for room elsewhere
-//   - reserve.go, line.go, turns.go, wait.go: callers that wait for their turn; acquire.go: for
-//     permits
-//   - receipt.go, settle.go: costs that are known afterwards
+//   - check.go: the Checker and the Limiter; options.go, new.go, run.go: the goroutines around them
+//   - request.go, do.go: all modes; wait.go, line.go: callers that wait; settle.go: costs that are
+//     known afterwards
+//   - reload.go puts a set of rules in force, retired.go keeps the limiters of rules that are gone
 //   - stats.go, rulestats.go, trace.go: what others can follow
 package check
 

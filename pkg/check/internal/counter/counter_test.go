@@ -107,9 +107,9 @@ func TestStrictChecksReadTheClock(t *testing.T) {
 	now := noon
 	h := new(Host)
 	h.Init(fleetstate.Config{Now: func() time.Time { return time.Unix(0, now) }})
-	h.State.Clock.Tick(now)
+	h.Clock.Tick(now)
 	now += 5 * ms
-	if loose, strict := h.State.Time(false), h.State.Time(true); loose != noon || strict != now {
+	if loose, strict := h.Time(false), h.Time(true); loose != noon || strict != now {
 		t.Errorf("%d and, strict, %d ms after the tick, want 0 and 5", (loose-noon)/ms, (strict-noon)/ms)
 	}
 }

@@ -74,7 +74,7 @@ type Group struct {
 
 	Counters atomic.Int64 // in the table
 	Retired  atomic.Bool  // its rule is not in force
-	Away     atomic.Bool  // it has been released: see releaseRetired in package check
+	Away     atomic.Bool  // it has been released: only a weak pointer to it is kept
 	Refunds  atomic.Bool  // aggregators may know of refunds
 	Settles  atomic.Bool  // a receipt of its hits may have been made here
 	// Changed is the number of the last change of rules that has to adjust its counters.

@@ -13,7 +13,7 @@ func (c Locked) mayDefer(fleet int64, mayWait bool) bool {
 	g := c.Group
 	patience, t := g.patience(), g.Limits.Load()
 	if c.Is(notDeferred) || !c.Is(Informed) || c.Forecast() != nil || patience < 0 ||
-		!mayWait || g.Host.State.Crowded() || !g.foresees(t) || !c.hasPending() {
+		!mayWait || g.Host.Crowded() || !g.foresees(t) || !c.hasPending() {
 		c.State &^= notDeferred
 		return false
 	}
@@ -31,7 +31,7 @@ func (c Locked) mayDefer(fleet int64, mayWait bool) bool {
 // EndDeferrals queues the counters whose hits have waited long enough; all of them if there is no
 // time or no room to wait.
 func (h *Host) EndDeferrals(fleet int64, all bool, enqueue func(*Counter)) {
-	all = all || h.State.Crowded()
+	all = all || h.Crowded()
 	for due := h.deferrals.Due(); due != notDue && (all || due <= fleet); due = h.deferrals.Due() {
 		q := &h.deferrals.Peek().deferred
 		c := q.Pop().counter.Lock()
@@ -58,6 +58,6 @@ const notDue = int64(1<<63 - 1)
 // if that makes no difference. That flush came up to FlushEvery after them, and so does the one
 // that ends the wait.
 func (g *Group) patience() int64 {
-	o := &g.Host.State.Config
+	o := &g.Host.Config
 	return int64(min(g.Shape.Length/quietPart, o.QuietFor) - 2*o.FlushEvery)
 }

@@ -60,7 +60,7 @@ func (h *Host) Evict(fleet int64) {
 		known += h.Ageing.Known[i].Len()
 	}
 	for range min(known, looksAtOnce) {
-		crowded := h.State.Crowded()
+		crowded := h.Crowded()
 		q := h.Ageing.next(fleet, crowded)
 		if q == nil {
 			break
@@ -68,7 +68,7 @@ func (h *Host) Evict(fleet int64) {
 		h.consider(q.Pop().counter, fleet, crowded)
 	}
 	for range min(h.Ageing.Fresh.Len(), looksAtOnce) {
-		crowded := h.State.Crowded()
+		crowded := h.Crowded()
 		if !crowded && fleet < h.Ageing.Fresh.Peek().Due {
 			return
 		}
@@ -188,7 +188,7 @@ func (c Locked) mayLeave(room, fleet int64, crowded bool) bool {
 	switch {
 	case c.isEmpty() || over:
 		return true
-	case c.Group.Host.State.Config.Local: // nobody else knows this count
+	case c.Group.Host.Config.Local: // nobody else knows this count
 		return false
 	case room < 1:
 		return crowded && c.silent(fleet) >= ticks(silentBlock)
@@ -199,5 +199,5 @@ func (c Locked) mayLeave(room, fleet int64, crowded bool) bool {
 // mayIdle says whether the idle cache may have the counter once its key has been silent. A blocked
 // key stays in the table, since the cache may forget it.
 func (c Locked) mayIdle(room int64) bool {
-	return room > 0 && !c.Group.Host.State.Config.Local && c.Group.Host.Idle.isOpen()
+	return room > 0 && !c.Group.Host.Config.Local && c.Group.Host.Idle.isOpen()
 }

@@ -49,7 +49,7 @@ func (c Locked) flushDenied(s sink, fleet int64) bool {
 	if a == nil {
 		return false
 	}
-	a.Reported(fleet, c.Group.Host.State.ForecastFleet())
+	a.Reported(fleet, c.Group.Host.ForecastFleet())
 	if a.DeniedOwn == 0 && (!a.AnyDenied || !c.hasPending()) {
 		return false
 	}

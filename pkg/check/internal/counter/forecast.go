@@ -20,7 +20,7 @@ const (
 
 // foresees says whether this limiter forecasts at all.
 func (g *Group) foresees(t *Limits) bool {
-	return g.isShared() && t.Capacity >= FewestForForecast && g.Shape.Kind != window.Leaky && !g.Host.State.Config.NoForecast
+	return g.isShared() && t.Capacity >= FewestForForecast && g.Shape.Kind != window.Leaky && !g.Host.Config.NoForecast
 }
 
 // unforeseen is how many more hits may pass without a forecast and without a look, when there is
@@ -29,7 +29,7 @@ func (g *Group) foresees(t *Limits) bool {
 // which on others should hear of it.
 func (c Locked) unforeseen(t *Limits, room int64) int64 {
 	g := c.Group
-	checkers := g.Host.State.Size.Load()
+	checkers := g.Host.Size.Load()
 	switch limit := t.Capacity; {
 	case g.foresees(t):
 		free := nearLimit*float64(limit) - float64(limit-room)
@@ -55,10 +55,10 @@ func (c Locked) ensureForecast(t *Limits, at, room int64) *Forecast {
 	if c.Forecast() == nil && c.Group.foresees(t) && c.unforeseen(t, room) <= 0 {
 		h := c.Group.Host
 		// Checkers' phases are spread by a hash, keys' need not be.
-		phase := float64(h.State.Config.Epoch*0x9e3779b97f4a7c15>>11) / (1 << 53)
+		phase := float64(h.Config.Epoch*0x9e3779b97f4a7c15>>11) / (1 << 53)
 		c.endDeferral()
 		c.setForecast(&Forecast{
-			Key: *forecast.New(at, h.State.ForecastFleet(), phase), Part: 1,
+			Key: *forecast.New(at, h.ForecastFleet(), phase), Part: 1,
 			inFlight: make([]int64, c.Group.Live),
 		})
 	}
@@ -86,7 +86,7 @@ func (c Locked) Window(t *Limits, at int64) forecast.Window {
 // Look works out anew which part of the hits may pass. The counter is current.
 func (c Locked) Look(t *Limits, at int64) (forecast.Outlook, forecast.Window) {
 	w := c.Window(t, at)
-	o := c.Forecast().Look(at, w, c.Group.Host.State.ForecastFleet())
+	o := c.Forecast().Look(at, w, c.Group.Host.ForecastFleet())
 	c.Forecast().Part = o.Part
 	return o, w
 }
@@ -122,10 +122,10 @@ func (c Locked) urge(at int64, o forecast.Outlook, w forecast.Window) {
 		return
 	}
 	h := c.Group.Host
-	if c.Forecast().Urgent(at, o, w, h.State.ForecastFleet(), h.State.Rounds.Normal.Load()) {
-		h.State.Want(fleetstate.NextFast)
+	if c.Forecast().Urgent(at, o, w, h.ForecastFleet(), h.Rounds.Normal.Load()) {
+		h.Want(fleetstate.NextFast)
 	} else {
-		h.State.Want(fleetstate.NextNormal)
+		h.Want(fleetstate.NextNormal)
 	}
 }
 
@@ -162,7 +162,7 @@ func (c Locked) refuseMore(t *Limits, at int64) {
 func (c Locked) awaitFullRound(at int64) {
 	if g := c.Group; at/forecast.FullInterval%g.FullRounds == g.FullRounds-1 {
 		c.queue()
-		g.Host.State.Want(fleetstate.NextFull)
+		g.Host.Want(fleetstate.NextFull)
 	}
 }
 
@@ -179,7 +179,7 @@ func (c Locked) observeForecast(t *Limits, at int64, w Update, news int64) {
 		c.Look(t, at)
 		return
 	}
-	f := c.Group.Host.State.ForecastFleet()
+	f := c.Group.Host.ForecastFleet()
 	made := w.Made
 	if made < 0 || made > at+int64(time.Second) {
 		made = 0 // no clock is that wrong: all that is to come would seem older
@@ -191,7 +191,7 @@ func (c Locked) observeForecast(t *Limits, at int64, w Update, news int64) {
 	told.SetTotals(c.Group.Shape, c.Newest, w.Admitted.series(), w.Denied.series())
 	a.AnyDenied = a.AnyDenied || told.DeniedToo
 	o, s := c.Look(t, at)
-	if normal := c.Group.Host.State.NormalInterval(); !a.Urgent(at, o, s, f, normal) {
+	if normal := c.Group.Host.NormalInterval(); !a.Urgent(at, o, s, f, normal) {
 		told.Round = normal
 	}
 	everybody := w.Made%told.Round <= f.FastInterval/2
@@ -232,7 +232,7 @@ func (c Locked) findFalseDenials(t *Limits, made, fast int64, whole bool) {
 		At: at, Count: c.Count(t, at) - g.Shape.Count(c.Pending(), at), Pending: pending,
 		Whole: whole, FastInterval: fast,
 	}
-	if n := f.Judge(r, g.Shape, t.Capacity, max(g.Host.State.Size.Load(), 1)); n > 0 {
+	if n := f.Judge(r, g.Shape, t.Capacity, max(g.Host.Size.Load(), 1)); n > 0 {
 		g.FalseDenials.Add(n)
 	}
 }
@@ -244,7 +244,7 @@ func (c Locked) adjustCounts(t *Limits, room, at int64) {
 	}
 	if c.ensureForecast(t, at, room) != nil || room <= t.Capacity/2 || c.unforeseen(t, room) <= 0 {
 		c.endDeferral()
-		c.Group.Host.State.Want(fleetstate.NextFast)
+		c.Group.Host.Want(fleetstate.NextFast)
 	}
 }
 

@@ -41,4 +41,4 @@ func (g *Group) addLate(hits int64) {
 func (g *Group) ID() ID { return ID{g.Name, g.Shape, g.Strict != nil} }
 
 // Now returns the fleet's time for a check of the group's counters.
-func (g *Group) Now() int64 { return g.Host.State.Time(g.Strict != nil) }
+func (g *Group) Now() int64 { return g.Host.Time(g.Strict != nil) }

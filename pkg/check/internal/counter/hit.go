@@ -183,7 +183,7 @@ func (h *Hit) ChargeTurn(wait time.Duration, now int64) {
 		a.note(h.At, h.Cost, 0)
 	}
 	if h.shared {
-		c.Group.Host.State.Want(fleetstate.NextFast)
+		c.Group.Host.Want(fleetstate.NextFast)
 	}
 }
 
@@ -199,7 +199,7 @@ func (h *Hit) admit() {
 		h.arm(h.Left, h.Left)
 	default:
 		if h.Left <= h.By.Capacity/2 { // others should hear of it soon
-			c.Group.Host.State.Want(fleetstate.NextFast)
+			c.Group.Host.Want(fleetstate.NextFast)
 		}
 		h.arm(min(h.Left, c.unforeseen(h.By, h.Left)), h.Left)
 	}
@@ -293,7 +293,7 @@ func (h *Hit) chargeAnyway() {
 		a.note(h.At, cost, 0)
 	}
 	if h.shared && c.remaining(h.By, h.At) <= h.By.Capacity/2 {
-		c.Group.Host.State.Want(fleetstate.NextFast)
+		c.Group.Host.Want(fleetstate.NextFast)
 	}
 }
 

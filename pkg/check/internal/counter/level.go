@@ -172,7 +172,7 @@ func (c Locked) gap(t *Limits, cost int64) int64 {
 	if c.freshness(t) == fleetstate.LocalShare || !c.Group.isShared() {
 		return spacing
 	}
-	return c.levelState().others.Gap(spacing, c.spacing(t, 1), c.Group.Host.State.Checkers())
+	return c.levelState().others.Gap(spacing, c.spacing(t, 1), c.Group.Host.Checkers())
 }
 
 // spacing is how long a hit takes to drain, in ns; on its own, a checker spares time for others.
@@ -180,7 +180,7 @@ func (c Locked) spacing(t *Limits, cost int64) int64 {
 	g := c.Group
 	spacing := float64(cost) / float64(t.Limit) * float64(g.Shape.Length)
 	if c.freshness(t) == fleetstate.LocalShare {
-		spacing *= float64(g.Host.State.Checkers())
+		spacing *= float64(g.Host.Checkers())
 	}
 	return int64(math.Ceil(min(spacing, float64(window.MaxLength))))
 }
@@ -197,8 +197,8 @@ func (c Locked) advance(by int64) {
 	drain := t.Drain
 	c.advanceLevel(t, to)
 	d.dates.Advance(drain, c.Newest, by, g.Live)
-	if c.overflow || g.Host.State.Freshness() >= fleetstate.LocalShare {
-		d.own = drain.Settle(d.own, times(c.ownHits(), g.Host.State.Checkers()), c.Newest, to)
+	if c.overflow || g.Host.Freshness() >= fleetstate.LocalShare {
+		d.own = drain.Settle(d.own, times(c.ownHits(), g.Host.Checkers()), c.Newest, to)
 	} else {
 		d.own = window.Level{Bucket: to}
 	}
@@ -285,7 +285,7 @@ func (c Locked) localRoom(t *Limits, at, room int64) int64 {
 	if g.Shape.Kind == window.Leaky { // turns come as seldom as they may
 		return room
 	}
-	own := int64(math.Ceil(c.ownCount(t, g.Host.State.Checkers(), at)))
+	own := int64(math.Ceil(c.ownCount(t, g.Host.Checkers(), at)))
 	free := min(room+own, t.Capacity) // a bucket's room counts as drained what own hits at the share's rate do not
 	return min(room, max(g.localShare(c.Key(), free)-own, 0))
 }
@@ -318,7 +318,7 @@ func (c Locked) shareIn(t *Limits, cost, at int64) (time.Duration, bool) {
 	if g.Shape.Kind != window.Token || c.freshness(t) != fleetstate.LocalShare {
 		return 0, true
 	}
-	n := g.Host.State.Checkers()
+	n := g.Host.Checkers()
 	own := times(c.ownHits(), n)
 	if cost > t.Capacity/n || t.Drain.Count(d.own, own, at)+float64(cost*n) > 2*float64(t.Capacity) {
 		return 0, false

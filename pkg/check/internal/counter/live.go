@@ -11,7 +11,7 @@ func (g *Group) Find(now int64, key string) *Counter {
 	if c := h.Table.Load(g, key); c != nil {
 		return c
 	}
-	if h.State.LiveKeys.Load() >= h.State.Config.MaxLiveKeys {
+	if h.LiveKeys.Load() >= h.Config.MaxLiveKeys {
 		return nil
 	}
 	return g.make(now, key)
@@ -23,8 +23,8 @@ func (g *Group) make(now int64, key string) *Counter {
 	h := g.Host
 	old := g.Recall(key)
 	c, loaded := h.Table.loadOrMake(g, key, func() *Counter {
-		if h.State.LiveKeys.Add(1) > h.State.Config.MaxLiveKeys {
-			h.State.LiveKeys.Add(-1)
+		if h.LiveKeys.Add(1) > h.Config.MaxLiveKeys {
+			h.LiveKeys.Add(-1)
 			return nil
 		}
 		g.Counters.Add(1)
@@ -42,8 +42,8 @@ func (g *Group) make(now int64, key string) *Counter {
 		h.dirty[c.Stripe].push(c)
 		g.NoteRevived()
 	}
-	if h.State.Crowded() {
-		h.State.WakeUp()
+	if h.Crowded() {
+		h.WakeUp()
 	}
 	return c
 }
@@ -71,7 +71,7 @@ func (g *Group) drop(c Locked) {
 		g.Strict.leave(p)
 	}
 	g.Host.Table.remove(c.Counter)
-	g.Host.State.LiveKeys.Add(-1)
+	g.Host.LiveKeys.Add(-1)
 	if p == nil && !c.isEmpty() && !g.Retired.Load() {
 		g.remember(c)
 	}
@@ -81,5 +81,5 @@ func (g *Group) drop(c Locked) {
 // HasRoomFor says whether a key has a counter, or could get one.
 func (g *Group) HasRoomFor(key string) bool {
 	h := g.Host
-	return h.Table.Load(g, key) != nil || h.State.LiveKeys.Load() < h.State.Config.MaxLiveKeys
+	return h.Table.Load(g, key) != nil || h.LiveKeys.Load() < h.Config.MaxLiveKeys
 }

@@ -138,7 +138,7 @@ func (g *Group) noteUnknown(key string, state uint8, w Update) *Counter {
 	c.enter(state)
 	w.MergeInto(c)
 	c.observeRefunds(w)
-	if room, _ := c.Room(g.Limits.Load(), w.Fleet); room < 1 || !g.Host.State.Crowded() {
+	if room, _ := c.Room(g.Limits.Load(), w.Fleet); room < 1 || !g.Host.Crowded() {
 		if live := g.make(w.Fleet, key); live != nil {
 			return live
 		}
@@ -158,7 +158,7 @@ func (counter *Counter) Settle(bucket, hits, fleet int64) (soon bool) {
 	}
 	t := c.Group.Limits.Load()
 	room, at := c.Room(t, fleet)
-	if c.Group.Host.State.Config.Local {
+	if c.Group.Host.Config.Local {
 		c.correct(t, bucket, hits)
 		c.bringTurnForward(t, at)
 		return false

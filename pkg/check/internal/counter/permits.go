@@ -9,11 +9,10 @@ import (
 // Moment is a time of the counter's for its permits. The counter is current.
 func (c Locked) Moment(at int64) permit.Moment {
 	g := c.Group
-	return permit.Moment{Shape: &g.Shape, Now: at, Bucket: c.Newest, Error: g.Host.State.Clock.Error()}
+	return permit.Moment{Shape: &g.Shape, Now: at, Bucket: c.Newest, Error: g.Host.Clock.Error()}
 }
 
-// What a check does in a counter of a strict limiter, in place of what counter.go and limiter.go
-// do.
+// What a check does in the counter of a strict rule, in place of counting.
 
 // permitted is how many hits the permits allow at time at. The counter is current. It
 // stays out of room, which other counters' checks go through.
@@ -22,7 +21,7 @@ func (c Locked) Moment(at int64) permit.Moment {
 func (c Locked) permitted(p *permit.Account, at int64) int64 { return p.Room(c.Moment(at)) }
 
 // permitsEnd is until when permits of the newest bucket may be spent.
-func (c Locked) permitsEnd() int64 { return c.End() - c.Group.Host.State.Clock.Error() }
+func (c Locked) permitsEnd() int64 { return c.End() - c.Group.Host.Clock.Error() }
 
 // armPermits leaves an allowance behind.
 func (c Locked) armPermits(t *Limits, p *permit.Account, room int64) {
@@ -63,7 +62,7 @@ func (c Locked) refusePermits(now, at, cost int64) time.Duration {
 
 // retryPermits is how long until a permit can be there. The lock is not needed.
 func (counter *Counter) retryPermits(p *permit.Account, now int64) time.Duration {
-	return max(time.Duration(p.FreeAt()-now), counter.Group.Host.State.Soon())
+	return max(time.Duration(p.FreeAt()-now), counter.Group.Host.Soon())
 }
 
 // DenyUnlocked notes a denial by a block, without the lock, and returns how long until a permit can
@@ -78,7 +77,7 @@ func (counter *Counter) DenyUnlocked(now int64) time.Duration {
 func (c Locked) Ask(p *permit.Account) {
 	if p.Ask() {
 		c.Group.Host.Asks.push(c.Counter)
-		c.Group.Host.State.WakeUp()
+		c.Group.Host.WakeUp()
 	}
 }
 

@@ -9,7 +9,7 @@ import (
 
 // Freshness is what decisions by these limits are based on.
 func (g *Group) Freshness(t *Limits) fleetstate.Freshness {
-	return t.freshness(g.Host.State.Freshness())
+	return t.freshness(g.Host.Freshness())
 }
 
 // freshness is that of a counter: in the store's overflow a key is decided as all are in an outage.
@@ -24,9 +24,9 @@ func (c Locked) freshness(t *Limits) fleetstate.Freshness {
 // cannot be divided evenly is spread by a hash, so that with a limit of 3 a fleet of 8 lets 3 pass
 // on average, and neither 0 nor 8.
 func (g *Group) localShare(key string, room int64) int64 {
-	h, n := g.Host, g.Host.State.Checkers()
+	h, n := g.Host, g.Host.Checkers()
 	share, rest := room/n, room%n
-	hash := (events.KeyHash(g.Name, key) ^ h.State.Config.Epoch*0x9e3779b97f4a7c15) * 0xbf58476d1ce4e5b9
+	hash := (events.KeyHash(g.Name, key) ^ h.Config.Epoch*0x9e3779b97f4a7c15) * 0xbf58476d1ce4e5b9
 	if int64(hash>>32)*n>>32 < rest {
 		share++
 	}
@@ -35,12 +35,12 @@ func (g *Group) localShare(key string, room int64) int64 {
 
 // isShared says whether others decide for this limiter's keys too, by counts: a checker alone knows
 // everything, and permits are nobody else's.
-func (g *Group) isShared() bool { return g.Strict == nil && g.Host.State.Size.Load() > 1 }
+func (g *Group) isShared() bool { return g.Strict == nil && g.Host.Size.Load() > 1 }
 
 // NoteDenied tells who wants to know that so many decisions about a key, as counters have it, were
 // denials.
 func (g *Group) NoteDenied(key string, decisions int64) {
-	if f := g.Host.State.Config.OnDenied; f != nil {
+	if f := g.Host.Config.OnDenied; f != nil {
 		f(g.Name, key, decisions)
 	}
 }

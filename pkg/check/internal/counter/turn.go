@@ -32,7 +32,7 @@ func (p *Charge) IsOpen(c Locked, now int64) bool {
 	}
 	// Hits of one bucket are all the same: as long as one of them is pending, it may go in this
 	// one's charge. Without a link, nobody is told of any.
-	return c.Group.Host.State.Config.Local || c.Pending()[i] >= p.cost
+	return c.Group.Host.Config.Local || c.Pending()[i] >= p.cost
 }
 
 // GiveBack takes the hits of an open charge off their bucket.

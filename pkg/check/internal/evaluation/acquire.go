@@ -21,20 +21,21 @@ type Waiting struct {
 }
 
 // Init makes it ready, for so many callers at a time.
-func (w *Waiting) Init(h *counter.Host, inForce func() *ruleset.Compiled, ended <-chan struct{}, most int64) {
-	w.host, w.rules, w.ended, w.most = h, inForce, ended, most
+func (k *Waiting) Init(h *counter.Host, inForce func() *ruleset.Compiled, ended <-chan struct{}, most int64) {
+	k.host, k.rules, k.ended, k.most = h, inForce, ended, most
 }
 
 // Enter counts a caller who waits, unless there are too many.
-func (w *Waiting) Enter() bool {
-	if w.Now.Add(1) > w.most {
-		w.Now.Add(-1)
+func (k *Waiting) Enter() bool {
+	if k.Now.Add(1) > k.most {
+		k.Now.Add(-1)
 		return false
 	}
 	return true
 }
 
-func (w *Waiting) Leave() { w.Now.Add(-1) }
+// Leave counts one less.
+func (k *Waiting) Leave() { k.Now.Add(-1) }
 
 // ErrEnded ends a wait when Run has: nobody will bring permits.
 var ErrEnded = errors.New("check: Run has ended")

@@ -1,3 +1,15 @@
+// Package evaluation decides requests: which rules apply, what each makes of the caller, and
+// whether the request may pass.
+//
+// A [Decider] says what decides: all rules that match, or one limiter. [Check] and [CheckPlain] are
+// the fast ways, [Charge] has all others that charge, and [Peek], [Explain] and [Standing] change
+// nothing. [Waiting] lets callers wait for permits.
+//
+// The way of a request by its attributes: match.go finds the rules, apply.go what they make of the
+// caller, evaluation.go locks the counters, decide.go asks all and charges all or none, answer.go
+// writes the [Decision]. By a limiter and a key it begins in limiter.go. How many hits fit is
+// decided in package counter. Everything here is a function of the time that it is given, but for
+// Waiting.
 package evaluation
 
 import (

@@ -14,7 +14,7 @@ func CheckKey(d *Decision, l *ruleset.Limiter, t *ruleset.Limits, now int64, key
 	}
 	switch {
 	case t.Clauses != nil:
-		checkAlone(d, l, t, now, key, cost)
+		checkClauses(d, l, t, now, key, cost)
 	case l.Hashes:
 		checkHashed(d, l, t, now, key, cost)
 	default:
@@ -22,8 +22,8 @@ func CheckKey(d *Decision, l *ruleset.Limiter, t *ruleset.Limits, now int64, key
 	}
 }
 
-// CheckPlain decides under these limits, about a key as counters have it, and writes its decision to
-// d, which is zero.
+// CheckPlain decides under these limits, about a key as counters have it, and writes its decision
+// to d, which is zero.
 func CheckPlain(d *Decision, l *ruleset.Limiter, t *ruleset.Limits, now int64, key string, cost int64) {
 	f := l.Group.Host.Freshness()
 	c := l.Group.Host.Table.Load(&l.Group, key)
@@ -65,7 +65,7 @@ func decide(d *Decision, l *ruleset.Limiter, t *ruleset.Limits, c counter.Locked
 	q.conclude(q.Passes, false, now)
 }
 
-// checkHashed is checkAt for a key that is to be hashed.
+// checkHashed is CheckPlain for a key that is to be hashed.
 func checkHashed(d *Decision, l *ruleset.Limiter, t *ruleset.Limits, now int64, key string, cost int64) {
 	a := newEvaluation(l.Group.Host)
 	defer a.free()
@@ -73,8 +73,8 @@ func checkHashed(d *Decision, l *ruleset.Limiter, t *ruleset.Limits, now int64, 
 	CheckPlain(d, l, t, now, textAt(a.text, 0, len(a.text)), cost)
 }
 
-// checkAlone is checkAt for limits with clauses.
-func checkAlone(d *Decision, l *ruleset.Limiter, t *ruleset.Limits, now int64, key string, cost int64) {
+// checkClauses is CheckPlain for limits with clauses.
+func checkClauses(d *Decision, l *ruleset.Limiter, t *ruleset.Limits, now int64, key string, cost int64) {
 	a := newEvaluation(l.Group.Host)
 	defer a.free()
 	a.askAlone(l, t, now, key, max(cost, 1), Charging)

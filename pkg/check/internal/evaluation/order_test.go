@@ -12,8 +12,8 @@ import (
 	"github.com/offpath-io/offpath/pkg/window"
 )
 
-// TestOrderOfLocks: counters are locked in the order in which their limiters were made, whatever the
-// set says, so that no two checks wait for each other.
+// TestOrderOfLocks: counters are locked in the order in which their limiters were made, whatever
+// the set says, so that no two checks wait for each other.
 func TestOrderOfLocks(t *testing.T) {
 	var h counter.Host
 	h.Init(fleetstate.Config{MaxLiveKeys: 100, Local: true})

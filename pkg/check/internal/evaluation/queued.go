@@ -26,8 +26,8 @@ type Queued struct {
 	Cost int64
 }
 
-// EachQueued calls yield with the rules that limit a request and let callers wait, until that returns
-// false; with none if a rule bars the request.
+// EachQueued calls yield with the rules that limit a request and let callers wait, until that
+// returns false; with none if a rule bars the request.
 func EachQueued(
 	h *counter.Host, p *ruleset.Compiled, now int64, attrs identity.Attributes, cost int64, yield func(Queued) bool,
 ) {

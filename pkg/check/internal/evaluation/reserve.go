@@ -16,6 +16,7 @@ type Reservation struct {
 	given  bool             // back; the first place's lock guards it
 }
 
+// Cancel is check.Result.Cancel.
 func (r *Reservation) Cancel() bool {
 	if len(r.places) == 0 {
 		return false

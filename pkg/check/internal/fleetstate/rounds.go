@@ -75,6 +75,7 @@ func (s *State) LeaseRoundTrip() time.Duration {
 // Soon is when asking again may help, if nothing better is known.
 func (s *State) Soon() time.Duration { return s.LeaseRoundTrip() + 2*time.Duration(LeaseFloor) }
 
+// NoteLeaseTrip takes in how long a lease request has taken, in ns.
 func (s *State) NoteLeaseTrip(took int64) {
 	old := s.leaseTrip.Load()
 	if old == 0 {

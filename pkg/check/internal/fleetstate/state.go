@@ -1,3 +1,8 @@
+// Package fleetstate holds what a checker knows of the fleet: its time, its size, how current that
+// knowledge is, and the rounds in which all checkers report.
+//
+// The reporter learns these from aggregators and writes them here; decisions read them, without a
+// lock. The options that both need are here, too.
 package fleetstate
 
 import (
@@ -52,6 +57,7 @@ type rounds struct {
 	Trip atomic.Int64
 }
 
+// Init makes it ready. It is called once, before anything else.
 func (s *State) Init(config Config) {
 	s.Config = config
 	s.Wake = make(chan struct{}, 1)

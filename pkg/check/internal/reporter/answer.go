@@ -13,19 +13,19 @@ import (
 
 // refresh takes in the answer to the report in flight. Answers to anything else are late or
 // repeated and tell nothing new.
-func (b *Reporter) refresh(m *events.Refresh, now int64) error {
-	if m.Epoch != b.o.Epoch || int64(m.Shard) >= int64(len(b.shards)) {
-		return fmt.Errorf("refresh: for epoch %x, shard %d of %d", m.Epoch, m.Shard, len(b.shards))
+func (r *Reporter) refresh(m *events.Refresh, now int64) error {
+	if m.Epoch != r.o.Epoch || int64(m.Shard) >= int64(len(r.shards)) {
+		return fmt.Errorf("refresh: for epoch %x, shard %d of %d", m.Epoch, m.Shard, len(r.shards))
 	}
-	b.noteContact(now)
-	s := &b.shards[m.Shard]
+	r.noteContact(now)
+	s := &r.shards[m.Shard]
 	f := s.flight
 	if f == nil || f.sequence != m.Sequence {
-		b.counts.Ignored++
+		r.counts.Ignored++
 		return nil
 	}
 	if m.Error != "" {
-		return b.refused(s, f, m.Error, now)
+		return r.refused(s, f, m.Error, now)
 	}
 	if len(m.KeyCells) != len(f.rows) {
 		return fmt.Errorf("refresh: totals of %d keys for %d", len(m.KeyCells), len(f.rows))
@@ -33,22 +33,22 @@ func (b *Reporter) refresh(m *events.Refresh, now int64) error {
 	s.aggregator = m.Aggregator
 	f.tell(Answered)
 	if f.repeated {
-		b.noteRepeatedTrip(now - f.born)
+		r.noteRepeatedTrip(now - f.born)
 	} else {
-		b.noteTrip(now - f.born)
+		r.noteTrip(now - f.born)
 	}
-	b.mergeRefresh(s, f, m, b.host.Clock.Fleet(now))
-	b.landSettlements(f, m.Settlements > 0, m.Uncovered, b.host.Clock.Fleet(now))
-	b.land(s, f, func(o *counter.ReportState, hits int64) { o.Answered += hits })
+	r.mergeRefresh(s, f, m, r.host.Clock.Fleet(now))
+	r.landSettlements(f, m.Settlements > 0, m.Uncovered, r.host.Clock.Fleet(now))
+	r.land(s, f, func(o *counter.ReportState, hits int64) { o.Answered += hits })
 	f.tell(Merged)
-	b.counts.Answered++
-	b.counts.Problem = ""
+	r.counts.Answered++
+	r.counts.Problem = ""
 	switch {
 	case s.queue.Len() == 0 && s.settlements.Len() == 0 && s.late.Len() == 0:
-	case s.missed && s.queue.Len() < b.o.Tuning.ReportKeys: // the round has to be made up for in one
-		b.hurry()
+	case s.missed && s.queue.Len() < r.o.Tuning.ReportKeys: // the round has to be made up for in one
+		r.hurry()
 	default: // these have waited for their turn since the last flush
-		b.report(m.Shard, s, now)
+		r.report(m.Shard, s, now)
 	}
 	return nil
 }
@@ -64,59 +64,59 @@ const (
 // refused takes in that an aggregator will not count a report. The number of shards may have
 // changed, so it asks for that first; but a report that nobody takes must not keep others from
 // being sent.
-func (b *Reporter) refused(s *shard, f *inFlightReport, reason string, now int64) error {
+func (r *Reporter) refused(s *shard, f *inFlightReport, reason string, now int64) error {
 	if f.refusals == 0 {
 		f.refused = now
 	}
 	f.refusals++
 	s.aggregator = 0
 	f.tell(Refused)
-	b.nextHello = now
-	f.wait = b.o.Tuning.ReportTimeout
+	r.nextHello = now
+	f.wait = r.o.Tuning.ReportTimeout
 	f.retryAt = now + int64(f.wait)
 	if f.refusals >= mostRefusals && now-f.refused >= int64(refusedFor) {
-		b.o.Settling.GiveUp(len(f.settlements)) // they may be why
+		r.o.Settling.GiveUp(len(f.settlements)) // they may be why
 		f.settlements = f.settlements[:0]
-		b.giveUp(s, f, b.host.Clock.Fleet(now))
+		r.giveUp(s, f, r.host.Clock.Fleet(now))
 	}
 	return fmt.Errorf("refresh: report refused: %s", reason)
 }
 
-func (b *Reporter) mergeRefresh(s *shard, f *inFlightReport, m *events.Refresh, fleet int64) {
-	current := b.follow(s, m.Generation, f.generation)
+func (r *Reporter) mergeRefresh(s *shard, f *inFlightReport, m *events.Refresh, fleet int64) {
+	current := r.follow(s, m.Generation, f.generation)
 	age, value, overflow := m.Age, m.Total, m.Overflow
 	var others [counter.Kinds]counter.Totals
 	refunding := f.newlyRefunded(m.Refunding)
-	for i, r := range f.rows {
+	for i, key := range f.rows {
 		n := m.KeyCells[i]
-		news := counter.Totals{Newest: r.newest, Age: age[:n], Value: value[:n]}
+		news := counter.Totals{Newest: key.newest, Age: age[:n], Value: value[:n]}
 		if len(m.Level) > 0 {
-			news.Level = window.Level{Bucket: r.newest - m.LevelAge[i], Parts: int64(m.Level[i])}
+			news.Level = window.Level{Bucket: key.newest - m.LevelAge[i], Parts: int64(m.Level[i])}
 		}
 		age, value = age[n:], value[n:]
 		overflows := len(overflow) > 0 && int(overflow[0]) == i
 		if overflows {
 			overflow = overflow[1:]
 		}
-		if r.kind != counter.AdmittedHits { // the row of the admitted ones follows
-			others[r.kind] = news
+		if key.kind != counter.AdmittedHits { // the row of the admitted ones follows
+			others[key.kind] = news
 			continue
 		}
-		r.counter.ObserveAnswer(s.state, current, overflows, counter.Update{
+		key.counter.ObserveAnswer(s.state, current, overflows, counter.Update{
 			Fleet: fleet, Made: f.message.Made, Admitted: news,
 			Denied: others[counter.DeniedHits], Refunded: others[counter.RefundedHits],
-			Refunding: refunding[r.counter.Group],
+			Refunding: refunding[key.counter.Group],
 		})
 		others = [counter.Kinds]counter.Totals{}
 	}
 	for g := range refunding {
 		g.Refunds.Store(true)
-		b.hurry()
+		r.hurry()
 	}
 }
 
-// newlyRefunded returns the groups of those rules of the report, hits of which have been refunded, of
-// which this is news: all of their keys are to ask for refunds.
+// newlyRefunded returns the groups of those rules of the report, hits of which have been refunded,
+// of which this is news: all of their keys are to ask for refunds.
 func (f *inFlightReport) newlyRefunded(rules []uint32) map[*counter.Group]bool {
 	groups := make(map[*counter.Group]bool)
 	for _, rule := range rules {
@@ -130,49 +130,49 @@ func (f *inFlightReport) newlyRefunded(rules []uint32) map[*counter.Group]bool {
 }
 
 // noteTrip notes how long the answer to a report that was sent once took.
-func (b *Reporter) noteTrip(trip int64) {
-	b.trips.longest = 0
-	old := b.host.Rounds.Trip.Load()
+func (r *Reporter) noteTrip(trip int64) {
+	r.trips.longest = 0
+	old := r.host.Rounds.Trip.Load()
 	if old == 0 {
 		old = trip
 	}
-	b.host.Rounds.Trip.Store(old + (trip-old)/8)
+	r.host.Rounds.Trip.Store(old + (trip-old)/8)
 }
 
 // noteRepeatedTrip notes when a report that was sent several times was answered: so long after it
 // was sent first.
-func (b *Reporter) noteRepeatedTrip(took int64) {
-	if off := took - b.trips.took; max(off, -off) <= took/4 {
-		b.trips.longest = time.Duration(took)
+func (r *Reporter) noteRepeatedTrip(took int64) {
+	if off := took - r.trips.took; max(off, -off) <= took/4 {
+		r.trips.longest = time.Duration(took)
 	}
-	b.trips.took = took
+	r.trips.took = took
 }
 
 // follow takes in the generation of a shard that a message speaks of. It returns false if a later
 // one is known: the message's totals are of a store that has since lost data. But if the message
 // answers what was sent when that later one was known already, the store itself has gone back, and
 // no aggregator remembers: then its totals count from now on. Of what answers nothing, known is 0.
-func (b *Reporter) follow(s *shard, generation, known uint64) bool {
+func (r *Reporter) follow(s *shard, generation, known uint64) bool {
 	switch {
 	case generation == s.generation:
 		return true
 	case generation < s.generation && known < s.generation:
 		return false
 	case s.generation != 0:
-		b.enterState(s)
+		r.enterState(s)
 	}
 	s.generation = generation
 	return true
 }
 
 // enterState lets the bases of the shard's counters count no longer.
-func (b *Reporter) enterState(s *shard) {
-	b.states++
-	s.state = b.states
+func (r *Reporter) enterState(s *shard) {
+	r.states++
+	s.state = r.states
 }
 
 // land ends a flight, and puts its hits down as answered or lost.
-func (b *Reporter) land(s *shard, f *inFlightReport, putDown func(o *counter.ReportState, hits int64)) {
+func (r *Reporter) land(s *shard, f *inFlightReport, putDown func(o *counter.ReportState, hits int64)) {
 	for _, h := range f.hits {
 		h.group.Owed.InFlight -= h.hits
 		putDown(&h.group.Owed, h.hits)
@@ -184,8 +184,8 @@ func (b *Reporter) land(s *shard, f *inFlightReport, putDown func(o *counter.Rep
 
 // landSettlements takes in that a report has ended, and whether its settlements were dealt with,
 // but for those that were not covered. Others go into another report.
-func (b *Reporter) landSettlements(f *inFlightReport, dealtWith bool, uncovered []uint32, fleet int64) {
-	if q := b.o.Settling; dealtWith {
+func (r *Reporter) landSettlements(f *inFlightReport, dealtWith bool, uncovered []uint32, fleet int64) {
+	if q := r.o.Settling; dealtWith {
 		q.Answered(f.settlements, uncovered, fleet)
 	} else {
 		q.Return(f.settlements...)
@@ -193,12 +193,12 @@ func (b *Reporter) landSettlements(f *inFlightReport, dealtWith bool, uncovered 
 }
 
 // giveUp ends a flight whose answer will not come or not count: its hits are put down as lost.
-func (b *Reporter) giveUp(s *shard, f *inFlightReport, fleet int64) {
-	b.counts.GivenUp++
+func (r *Reporter) giveUp(s *shard, f *inFlightReport, fleet int64) {
+	r.counts.GivenUp++
 	f.tell(GivenUp)
-	b.landSettlements(f, false, nil, fleet)
-	for _, r := range f.rows {
-		r.counter.Land(fleet)
+	r.landSettlements(f, false, nil, fleet)
+	for _, key := range f.rows {
+		key.counter.Land(fleet)
 	}
-	b.land(s, f, func(o *counter.ReportState, hits int64) { o.Lost += hits })
+	r.land(s, f, func(o *counter.ReportState, hits int64) { o.Lost += hits })
 }

@@ -78,8 +78,8 @@ func (d *Drain) Goodbye() {
 }
 
 // Drain begins the last flush.
-func (b *Reporter) Drain() *Drain {
-	d := &Drain{Reporter: b}
+func (r *Reporter) Drain() *Drain {
+	d := &Drain{Reporter: r}
 	d.begin()
 	return d
 }

@@ -10,43 +10,43 @@ import (
 )
 
 // granted takes in the answer to a lease request.
-func (b *Reporter) granted(m *events.Grant, now int64) error {
-	if m.Epoch != b.o.Epoch || int64(m.Shard) >= int64(len(b.leases.lines)) {
-		shards := len(b.leases.lines)
+func (r *Reporter) granted(m *events.Grant, now int64) error {
+	if m.Epoch != r.o.Epoch || int64(m.Shard) >= int64(len(r.leases.lines)) {
+		shards := len(r.leases.lines)
 		return fmt.Errorf("grant: for epoch %x, shard %d of %d", m.Epoch, m.Shard, shards)
 	}
-	b.noteContact(now)
-	x := &b.leases.lines[m.Shard]
+	r.noteContact(now)
+	x := &r.leases.lines[m.Shard]
 	f := x.flight
 	if f == nil || f.sequence != m.Sequence {
-		b.counts.Ignored++
+		r.counts.Ignored++
 		return nil
 	}
 	if m.Error != "" {
-		return b.leaseRefused(x, m, now)
+		return r.leaseRefused(x, m, now)
 	}
 	if len(m.Age) != len(f.counters) {
 		return fmt.Errorf("grant: permits of %d keys for %d", len(m.Age), len(f.counters))
 	}
-	b.shards[m.Shard].aggregator = m.Aggregator
-	b.counts.LeasesAnswered++
-	b.host.NoteLeaseTrip(now - f.sent)
+	r.shards[m.Shard].aggregator = m.Aggregator
+	r.counts.LeasesAnswered++
+	r.host.NoteLeaseTrip(now - f.sent)
 	x.flight, x.wait = nil, 0
-	current := b.follow(&b.shards[m.Shard], m.Generation, f.generation)
-	fleet := b.host.Clock.Fleet(now)
+	current := r.follow(&r.shards[m.Shard], m.Generation, f.generation)
+	fleet := r.host.Clock.Fleet(now)
 	for i, c := range f.counters {
 		if !current { // of a store that has lost its data since: only that it came counts
-			b.take(c, nil, fleet)
+			r.take(c, nil, fleet)
 			continue
 		}
 		wait := min(m.WaitMs[i], uint64(longestWait.Milliseconds()))
-		b.take(c, &permit.Grant{
+		r.take(c, &permit.Grant{
 			Bucket: f.newest[i] - m.Age[i], Granted: int64(m.Granted[i]), Named: int64(m.Spoken[i]),
 			Wait: time.Duration(wait) * time.Millisecond,
 		}, fleet)
 	}
-	b.stepLeases(now)
-	b.host.WakeUp() // what is due next may be sooner than it was
+	r.stepLeases(now)
+	r.host.WakeUp() // what is due next may be sooner than it was
 	return nil
 }
 
@@ -55,55 +55,55 @@ const longestWait = 2 * events.MaxWindow
 
 // leaseRefused takes in that an aggregator will not answer a request. The number of shards may have
 // changed, so it asks for that; the request is made anew after the usual time.
-func (b *Reporter) leaseRefused(x *line, m *events.Grant, now int64) error {
-	b.counts.LeasesRefused++
+func (r *Reporter) leaseRefused(x *line, m *events.Grant, now int64) error {
+	r.counts.LeasesRefused++
 	x.notBefore = x.flight.retryAt
-	b.shards[m.Shard].aggregator = 0
+	r.shards[m.Shard].aggregator = 0
 	x.again()
-	b.nextHello = now
+	r.nextHello = now
 	return fmt.Errorf("grant: lease request refused: %s", m.Error)
 }
 
 // take takes in what an answer says of a counter; nil if that does not count.
-func (b *Reporter) take(asking *counter.Counter, g *permit.Grant, fleet int64) {
+func (r *Reporter) take(asking *counter.Counter, g *permit.Grant, fleet int64) {
 	c := asking.Lock()
 	defer c.Unlock()
 	p := c.Permits()
 	c.CatchUp(fleet)
-	p.Answered(c.Moment(fleet), g, c.Group.Limits.Load().Wire, b.draining)
+	p.Answered(c.Moment(fleet), g, c.Group.Limits.Load().Wire, r.draining)
 	c.AskIfNeeded(p, fleet)
-	b.scheduleReview(c, p, fleet)
+	r.scheduleReview(c, p, fleet)
 }
 
 // reshardLeases gives every shard its queue. If there were others before, the store was made anew,
 // and what the old one had granted is not spent any more.
-func (b *Reporter) reshardLeases() {
-	old := b.leases.lines
-	b.leases.lines = make([]line, len(b.shards))
+func (r *Reporter) reshardLeases() {
+	old := r.leases.lines
+	r.leases.lines = make([]line, len(r.shards))
 	for i := range old {
 		x := &old[i]
 		if x.flight != nil {
 			x.again()
 		}
 		for x.queue.Len() > 0 {
-			b.enqueueAsk(x.queue.Pop())
+			r.enqueueAsk(x.queue.Pop())
 		}
 	}
-	for _, c := range b.leases.unsharded {
-		b.enqueueAsk(c)
+	for _, c := range r.leases.unsharded {
+		r.enqueueAsk(c)
 	}
-	b.leases.unsharded = nil
+	r.leases.unsharded = nil
 	if len(old) > 0 {
-		b.giveBackAll()
+		r.giveBackAll()
 	}
 }
 
 // giveBackAll ends all leases, and returns what is left of them.
-func (b *Reporter) giveBackAll() {
-	if !b.Strict.Load() {
+func (r *Reporter) giveBackAll() {
+	if !r.Strict.Load() {
 		return
 	}
-	b.host.Table.Each(func(holder *counter.Counter) {
+	r.host.Table.Each(func(holder *counter.Counter) {
 		p := holder.Permits()
 		if p == nil {
 			return

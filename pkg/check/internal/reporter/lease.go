@@ -17,22 +17,22 @@ const (
 )
 
 // stepLeases does what is due at own time now, and returns when something is due again.
-func (b *Reporter) stepLeases(now int64) (next int64) {
-	if !b.Strict.Load() {
+func (r *Reporter) stepLeases(now int64) (next int64) {
+	if !r.Strict.Load() {
 		return neverDue
 	}
-	b.reviewPermits(b.host.Clock.Fleet(now))
-	b.host.CollectAsks(b.enqueueAsk)
+	r.reviewPermits(r.host.Clock.Fleet(now))
+	r.host.CollectAsks(r.enqueueAsk)
 	next = neverDue
-	for i := range b.leases.lines {
-		x := &b.leases.lines[i]
+	for i := range r.leases.lines {
+		x := &r.leases.lines[i]
 		if x.flight != nil && now >= x.flight.retryAt {
-			b.counts.LeasesRepeated++
-			b.shards[i].aggregator = 0
+			r.counts.LeasesRepeated++
+			r.shards[i].aggregator = 0
 			x.again()
 		}
 		if x.flight == nil && x.queue.Len() > 0 && now >= x.notBefore {
-			b.request(uint32(i), x, now)
+			r.request(uint32(i), x, now)
 		}
 		switch {
 		case x.flight != nil:
@@ -41,30 +41,30 @@ func (b *Reporter) stepLeases(now int64) (next int64) {
 			next = min(next, x.notBefore)
 		}
 	}
-	if due := b.leases.reviews.Due(); due != neverDue {
-		next = min(next, b.host.Clock.Own(due))
+	if due := r.leases.reviews.Due(); due != neverDue {
+		next = min(next, r.host.Clock.Own(due))
 	}
 	return next
 }
 
 // request makes a request of the counters that have waited longest, and sends it.
-func (b *Reporter) request(number uint32, x *line, now int64) {
-	fleet, s := b.host.Clock.Fleet(now), &b.shards[number]
-	b.leases.build++
-	b.sequence++
-	f := &inFlightLease{sequence: b.sequence, sent: now, generation: s.generation}
+func (r *Reporter) request(number uint32, x *line, now int64) {
+	fleet, s := r.host.Clock.Fleet(now), &r.shards[number]
+	r.leases.build++
+	r.sequence++
+	f := &inFlightLease{sequence: r.sequence, sent: now, generation: s.generation}
 	m := &events.LeaseRequest{
-		Epoch: b.o.Epoch, Shard: number, Shards: uint32(len(b.shards)),
+		Epoch: r.o.Epoch, Shard: number, Shards: uint32(len(r.shards)),
 		Sequence: f.sequence, Keys: new(events.Table),
 	}
-	for buckets := 0; x.queue.Len() > 0 && len(f.counters) < min(b.o.Tuning.ReportKeys, events.MaxLeaseKeys) &&
+	for buckets := 0; x.queue.Len() > 0 && len(f.counters) < min(r.o.Tuning.ReportKeys, events.MaxLeaseKeys) &&
 		len(m.Keys.KeyText)+len(m.Keys.Rules)*(events.MaxRuleName+ruleText) < reportText; {
 		// A counter has leases of its live buckets at the most, and of the near future.
 		buckets += x.queue.Peek().Group.Live + 2
 		if buckets > events.MaxLeaseBuckets && len(f.counters) > 0 {
 			break
 		}
-		b.addAsk(m, f, x.queue.Pop(), fleet)
+		r.addAsk(m, f, x.queue.Pop(), fleet)
 	}
 	if len(f.counters) == 0 {
 		return
@@ -74,32 +74,32 @@ func (b *Reporter) request(number uint32, x *line, now int64) {
 		panic("check: " + err.Error()) // unreachable: the message has no field that can fail
 	}
 	x.flight, x.notBefore = f, now+int64(fleetstate.LeaseFloor)
-	most := mostWaits * b.o.Tuning.ReportTimeout
-	x.wait = min(max(x.wait, 4*b.host.LeaseRoundTrip(), leastLeaseWait), most)
+	most := mostWaits * r.o.Tuning.ReportTimeout
+	x.wait = min(max(x.wait, 4*r.host.LeaseRoundTrip(), leastLeaseWait), most)
 	f.retryAt = now + int64(x.wait)
 	x.wait = min(2*x.wait, most)
 	f.toAny = s.aggregator == 0
-	b.counts.LeasesSent++
-	if err := b.o.Link.Lease(number, s.aggregator, payload); err != nil {
-		b.counts.Problem = err.Error()
+	r.counts.LeasesSent++
+	if err := r.o.Link.Lease(number, s.aggregator, payload); err != nil {
+		r.counts.Problem = err.Error()
 	}
 }
 
 // addAsk adds what a counter has to say to a request.
-func (b *Reporter) addAsk(m *events.LeaseRequest, f *inFlightLease, asking *counter.Counter, fleet int64) {
+func (r *Reporter) addAsk(m *events.LeaseRequest, f *inFlightLease, asking *counter.Counter, fleet int64) {
 	c := asking.Lock()
 	defer c.Unlock()
 	l, p := c.Group, c.Permits()
 	c.CatchUp(fleet)
-	limit, trip := l.Limits.Load().Wire, b.host.LeaseRoundTrip()
-	r, ok := p.Request(c.Moment(fleet), limit, trip, b.share(l), b.draining)
+	limit, trip := l.Limits.Load().Wire, r.host.LeaseRoundTrip()
+	request, ok := p.Request(c.Moment(fleet), limit, trip, r.share(l), r.draining)
 	if !ok {
-		b.scheduleReview(c, p, fleet)
+		r.scheduleReview(c, p, fleet)
 		return
 	}
-	rule := b.leaseRule(m, l, fleet)
+	rule := r.leaseRule(m, l, fleet)
 	newest := m.Keys.Rules[rule].Newest
-	m.AddKey(uint32(rule), c.Key(), newest-r.Bucket, events.Count(r.Known), events.Count(r.Want))
+	m.AddKey(uint32(rule), c.Key(), newest-request.Bucket, events.Count(request.Known), events.Count(request.Want))
 	p.SendReturns(func(bucket, returned int64) {
 		m.AddReturn(newest-bucket, events.Count(returned))
 	})
@@ -108,9 +108,9 @@ func (b *Reporter) addAsk(m *events.LeaseRequest, f *inFlightLease, asking *coun
 }
 
 // leaseRule returns the index of the limiter's rule in the request, adding it if need be.
-func (b *Reporter) leaseRule(m *events.LeaseRequest, l *counter.Group, fleet int64) int {
-	if l.Strict.Build != b.leases.build {
-		l.Strict.Build, l.Strict.Index = b.leases.build, len(m.Keys.Rules)
+func (r *Reporter) leaseRule(m *events.LeaseRequest, l *counter.Group, fleet int64) int {
+	if l.Strict.Build != r.leases.build {
+		l.Strict.Build, l.Strict.Index = r.leases.build, len(m.Keys.Rules)
 		m.Keys.Rules = append(m.Keys.Rules, l.Wire(fleet))
 	}
 	return l.Strict.Index
@@ -118,14 +118,14 @@ func (b *Reporter) leaseRule(m *events.LeaseRequest, l *counter.Group, fleet int
 
 // share is how many permits of a key a checker may ask for before they are needed: half of what
 // each would have if all had as many.
-func (b *Reporter) share(l *counter.Group) int64 {
-	return max(l.Limits.Load().Wire/(2*max(int64(b.host.Size.Load()), 1)), 1)
+func (r *Reporter) share(l *counter.Group) int64 {
+	return max(l.Limits.Load().Wire/(2*max(int64(r.host.Size.Load()), 1)), 1)
 }
 
 // scheduleReview lets a counter's permits be reviewed, if there is a reason.
-func (b *Reporter) scheduleReview(c counter.Locked, p *permit.Account, fleet int64) {
+func (r *Reporter) scheduleReview(c counter.Locked, p *permit.Account, fleet int64) {
 	if due, ok := p.Schedule(c.Moment(fleet)); ok {
-		b.leases.reviews.Push(due, c.Counter)
+		r.leases.reviews.Push(due, c.Counter)
 	}
 }
 
@@ -135,16 +135,16 @@ const reviewsAtOnce = 4096
 
 // reviewPermits reviews the counters whose time has come: permits that no hit uses are given back,
 // so that others can have them.
-func (b *Reporter) reviewPermits(fleet int64) {
+func (r *Reporter) reviewPermits(fleet int64) {
 	for range reviewsAtOnce {
-		if b.leases.reviews.Due() > fleet {
+		if r.leases.reviews.Due() > fleet {
 			return
 		}
-		b.review(b.leases.reviews.Pop(), fleet)
+		r.review(r.leases.reviews.Pop(), fleet)
 	}
 }
 
-func (b *Reporter) review(asking *counter.Counter, fleet int64) {
+func (r *Reporter) review(asking *counter.Counter, fleet int64) {
 	c := asking.Lock()
 	defer c.Unlock()
 	if c.Is(counter.Dead) {
@@ -152,7 +152,7 @@ func (b *Reporter) review(asking *counter.Counter, fleet int64) {
 	}
 	p := c.Permits()
 	c.CatchUp(fleet)
-	p.Review(c.Moment(fleet), b.host.LeaseRoundTrip(), b.share(c.Group))
+	p.Review(c.Moment(fleet), r.host.LeaseRoundTrip(), r.share(c.Group))
 	c.AskIfNeeded(p, fleet)
-	b.scheduleReview(c, p, fleet)
+	r.scheduleReview(c, p, fleet)
 }

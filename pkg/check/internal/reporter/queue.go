@@ -7,35 +7,35 @@ import (
 )
 
 // enqueue adds a counter to its shard's queue.
-func (b *Reporter) enqueue(c *counter.Counter) {
-	if len(b.shards) == 0 {
-		b.unsharded = append(b.unsharded, c)
+func (r *Reporter) enqueue(c *counter.Counter) {
+	if len(r.shards) == 0 {
+		r.unsharded = append(r.unsharded, c)
 		return
 	}
-	i := events.Shard(c.Group.Name, c.Key(), uint32(len(b.shards)))
-	b.shards[i].queue.Push(c)
+	i := events.Shard(c.Group.Name, c.Key(), uint32(len(r.shards)))
+	r.shards[i].queue.Push(c)
 }
 
-func (b *Reporter) enqueueAsk(c *counter.Counter) {
-	if len(b.leases.lines) == 0 {
-		b.leases.unsharded = append(b.leases.unsharded, c)
+func (r *Reporter) enqueueAsk(c *counter.Counter) {
+	if len(r.leases.lines) == 0 {
+		r.leases.unsharded = append(r.leases.unsharded, c)
 		return
 	}
-	i := events.Shard(c.Group.Name, c.Key(), uint32(len(b.leases.lines)))
-	b.leases.lines[i].queue.Push(c)
+	i := events.Shard(c.Group.Name, c.Key(), uint32(len(r.leases.lines)))
+	r.leases.lines[i].queue.Push(c)
 }
 
 // collectLate notes which limiters have late hits to report, each in its own shard.
-func (b *Reporter) collectLate() {
-	if len(b.shards) == 0 {
+func (r *Reporter) collectLate() {
+	if len(r.shards) == 0 {
 		return
 	}
-	for _, l := range b.host.Lates.Take() {
+	for _, l := range r.host.Lates.Take() {
 		if l.Late.Load() == 0 || l.Owed.QueuedLate {
 			continue
 		}
 		l.Owed.QueuedLate = true
-		s := &b.shards[events.Shard(l.Name, "", uint32(len(b.shards)))]
+		s := &r.shards[events.Shard(l.Name, "", uint32(len(r.shards)))]
 		s.late.Push(l)
 	}
 }
@@ -49,13 +49,13 @@ func (x *line) again() {
 }
 
 // collectSettlements moves settlements that are due to the shards of their keys.
-func (b *Reporter) collectSettlements(fleet int64) {
-	if len(b.shards) == 0 {
+func (r *Reporter) collectSettlements(fleet int64) {
+	if len(r.shards) == 0 {
 		return
 	}
-	b.o.Settling.PopDue(fleet, func(s settlement.Settlement) {
+	r.o.Settling.PopDue(fleet, func(s settlement.Settlement) {
 		charge := s.GetCharge()
 		name, key := charge.GetRule().GetName(), string(charge.GetKey())
-		b.shards[events.Shard(name, key, uint32(len(b.shards)))].settlements.Push(s)
+		r.shards[events.Shard(name, key, uint32(len(r.shards)))].settlements.Push(s)
 	})
 }

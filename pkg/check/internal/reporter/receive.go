@@ -7,37 +7,37 @@ import (
 	"github.com/offpath-io/offpath/pkg/events"
 )
 
-func (b *Reporter) receive(now int64, kind events.Kind, payload []byte) error {
+func (r *Reporter) receive(now int64, kind events.Kind, payload []byte) error {
 	switch kind {
 	case events.KindRefresh:
 		m, err := events.DecodeRefresh(payload)
 		if err != nil {
 			return err
 		}
-		return b.refresh(m, now)
+		return r.refresh(m, now)
 	case events.KindAlarm:
 		m, err := events.DecodeAlarm(payload)
 		if err != nil {
 			return err
 		}
-		b.alarm(m, now)
+		r.alarm(m, now)
 		return nil
 	case events.KindWelcome:
 		m, err := events.DecodeWelcome(payload)
 		if err != nil {
 			return err
 		}
-		b.welcome(m, now)
+		r.welcome(m, now)
 		return nil
 	case events.KindUnheard:
-		b.unheard(now)
+		r.unheard(now)
 		return nil
 	case events.KindGrant:
 		m, err := events.DecodeGrant(payload)
 		if err != nil {
 			return err
 		}
-		return b.granted(m, now)
+		return r.granted(m, now)
 	}
 	return fmt.Errorf("receive: not a message for a checker: %v", kind)
 }
@@ -46,22 +46,22 @@ func (b *Reporter) receive(now int64, kind events.Kind, payload []byte) error {
 // now. It is not known what it was, so all is sent again that may be; where any was asked before
 // there is none, and what is sent waits for its time. If something is on its way to any, it is
 // taken to be that: a shard that nobody attends to says nothing of others.
-func (b *Reporter) unheard(now int64) {
-	for i := range b.shards {
-		if f := b.shards[i].flight; f != nil && f.toAny {
+func (r *Reporter) unheard(now int64) {
+	for i := range r.shards {
+		if f := r.shards[i].flight; f != nil && f.toAny {
 			f.toAny = false
 			return
 		}
-		if f := b.leases.lines[i].flight; f != nil && f.toAny {
+		if f := r.leases.lines[i].flight; f != nil && f.toAny {
 			f.toAny = false
 			return
 		}
 	}
-	for i := range b.shards {
-		s := &b.shards[i]
+	for i := range r.shards {
+		s := &r.shards[i]
 		if s.aggregator == 0 {
 			if s.flight != nil && s.flight.message.Format > events.FormatPlain { // none knows it
-				b.toOlder(s.flight, now)
+				r.toOlder(s.flight, now)
 				s.flight.retryAt = now
 			}
 			continue
@@ -70,29 +70,29 @@ func (b *Reporter) unheard(now int64) {
 		if s.flight != nil {
 			s.flight.retryAt = now
 		}
-		if x := &b.leases.lines[i]; x.flight != nil {
+		if x := &r.leases.lines[i]; x.flight != nil {
 			x.flight.retryAt = now
 		}
 	}
-	b.host.WakeUp()
+	r.host.WakeUp()
 }
 
 // alarm takes in totals of keys that are near their limit. Keys that this checker has never seen
 // are remembered too, so that a caller who is over the limit elsewhere finds no room here.
-func (b *Reporter) alarm(m *events.Alarm, now int64) {
-	if int64(m.Shard) >= int64(len(b.shards)) {
+func (r *Reporter) alarm(m *events.Alarm, now int64) {
+	if int64(m.Shard) >= int64(len(r.shards)) {
 		return
 	}
-	b.noteContact(now)
-	b.counts.Alarms++
-	s := &b.shards[m.Shard]
-	if !b.follow(s, m.Generation, 0) {
+	r.noteContact(now)
+	r.counts.Alarms++
+	s := &r.shards[m.Shard]
+	if !r.follow(s, m.Generation, 0) {
 		return
 	}
-	fleet := b.host.Clock.Fleet(now)
+	fleet := r.host.Clock.Fleet(now)
 	groups := make([]*counter.Group, len(m.Totals.Rules))
-	for i, r := range m.Totals.Rules {
-		groups[i] = b.o.Groups.Find(r)
+	for i, rule := range m.Totals.Rules {
+		groups[i] = r.o.Groups.Find(rule)
 	}
 	others, eager := [counter.Kinds]map[asked]counter.Totals{counter.DeniedHits: {}, counter.RefundedHits: {}}, false
 	for kind := counter.DeniedHits; kind < counter.Kinds; kind++ {
@@ -117,7 +117,7 @@ func (b *Reporter) alarm(m *events.Alarm, now int64) {
 		}
 	})
 	if eager {
-		b.hurry()
+		r.hurry()
 	}
 }
 
@@ -129,13 +129,13 @@ type asked struct {
 
 // Receive takes in a message for this checker. It counts and ignores what it cannot read, and does
 // not keep payload.
-func (b *Reporter) Receive(kind events.Kind, payload []byte) {
-	now := b.o.Now()
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.now = max(b.now, now)
-	if err := b.receive(now, kind, payload); err != nil {
-		b.counts.Unreadable++
-		b.counts.Problem = err.Error()
+func (r *Reporter) Receive(kind events.Kind, payload []byte) {
+	now := r.o.Now()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.now = max(r.now, now)
+	if err := r.receive(now, kind, payload); err != nil {
+		r.counts.Unreadable++
+		r.counts.Problem = err.Error()
 	}
 }

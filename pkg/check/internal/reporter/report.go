@@ -28,47 +28,47 @@ const (
 
 // report freezes the shard's oldest dirty counters, as many as fit, into a report and sends it. The
 // shard has no report in flight.
-func (b *Reporter) report(number uint32, s *shard, now int64) {
-	f := b.blank(s)
+func (r *Reporter) report(number uint32, s *shard, now int64) {
+	f := r.blank(s)
 	s.missed = false
-	fleet := b.host.Clock.Fleet(now)
+	fleet := r.host.Clock.Fleet(now)
 	f.after = s.taken
-	rows := rowSink{b, f, fleet}
-	for cells := 0; s.queue.Len() > 0 && len(f.rows) < b.o.Tuning.ReportKeys &&
+	rows := rowSink{r, f, fleet}
+	for cells := 0; s.queue.Len() > 0 && len(f.rows) < r.o.Tuning.ReportKeys &&
 		f.text < reportText && cells < reportCells; s.taken++ {
 		c, before := s.queue.Pop(), len(f.rows)
-		c.Flush(&rows, fleet, !b.draining, fleet < b.olderUntil)
+		c.Flush(&rows, fleet, !r.draining, fleet < r.olderUntil)
 		cells += c.Group.Live * (len(f.rows) - before) // none if it may wait
 	}
-	b.freezeLate(f, s, fleet)
-	b.freezeSettlements(f, s, fleet)
+	r.freezeLate(f, s, fleet)
+	r.freezeSettlements(f, s, fleet)
 	if len(f.hits) == 0 && len(f.message.Settlements) == 0 {
 		s.spare = f
 		return
 	}
-	b.sequence++
-	f.sequence = b.sequence
+	r.sequence++
+	f.sequence = r.sequence
 	m := &f.message
-	m.Epoch, m.Shard, m.Shards, m.Sequence = b.o.Epoch, number, uint32(len(b.shards)), f.sequence
+	m.Epoch, m.Shard, m.Shards, m.Sequence = r.o.Epoch, number, uint32(len(r.shards)), f.sequence
 	m.Made, f.generation = fleet, s.generation
-	f.trace(b.o.Trace, number)
+	f.trace(r.o.Trace, number)
 	f.encode()
 	f.repeated = false
-	f.born, f.wait, f.refusals, f.tries = now, b.patience(), 0, 0
+	f.born, f.wait, f.refusals, f.tries = now, r.patience(), 0, 0
 	s.flight = f
-	b.counts.Sent++
-	b.send(number, f, now)
+	r.counts.Sent++
+	r.send(number, f, now)
 }
 
 // blank returns an empty flight, from the shard's spare memory if there is some.
-func (b *Reporter) blank(s *shard) *inFlightReport {
+func (r *Reporter) blank(s *shard) *inFlightReport {
 	f := s.spare
 	s.spare = nil
 	if f == nil {
 		f = &inFlightReport{}
 		f.message.Hits = new(events.Table)
 	}
-	b.build++
+	r.build++
 	f.message.Hits.Clear()
 	f.message.Late = f.message.Late[:0]
 	f.message.Format = 0
@@ -81,9 +81,9 @@ func (b *Reporter) blank(s *shard) *inFlightReport {
 }
 
 // ruleIndex returns the index of the limiter's rule in the report, adding it if need be.
-func (b *Reporter) ruleIndex(f *inFlightReport, l *counter.Group, fleet int64, kind int) int {
-	if l.Owed.Build != b.build {
-		l.Owed.Build, l.Owed.Index = b.build, [counter.Kinds]int{-1, -1, -1}
+func (r *Reporter) ruleIndex(f *inFlightReport, l *counter.Group, fleet int64, kind int) int {
+	if l.Owed.Build != r.build {
+		l.Owed.Build, l.Owed.Index = r.build, [counter.Kinds]int{-1, -1, -1}
 	}
 	index := &l.Owed.Index[kind]
 	if *index < 0 {
@@ -102,15 +102,15 @@ func (b *Reporter) ruleIndex(f *inFlightReport, l *counter.Group, fleet int64, k
 
 // freezeLate moves the late hits that are to be reported to this shard into the report, as many as
 // fit.
-func (b *Reporter) freezeLate(f *inFlightReport, s *shard, fleet int64) {
+func (r *Reporter) freezeLate(f *inFlightReport, s *shard, fleet int64) {
 	for end := f.text + lateText; s.late.Len() > 0 && f.text < end; {
 		l := s.late.Pop()
 		n := min(l.Late.Load(), events.MaxCount)
 		if l.Late.Add(-n) > 0 { // more than one report may say
-			b.host.Lates.Add(l)
+			r.host.Lates.Add(l)
 		}
 		l.Owed.QueuedLate = false
-		i := b.ruleIndex(f, l, fleet, counter.AdmittedHits)
+		i := r.ruleIndex(f, l, fleet, counter.AdmittedHits)
 		for len(f.message.Late) <= i {
 			f.message.Late = append(f.message.Late, 0)
 		}
@@ -157,13 +157,13 @@ func (s *rowSink) AddHits(bucket, hits int64) {
 
 // freezeSettlements moves the shard's oldest settlements into the report, as many as fit. Those
 // that no aggregator would take any more are lost.
-func (b *Reporter) freezeSettlements(f *inFlightReport, s *shard, fleet int64) {
+func (r *Reporter) freezeSettlements(f *inFlightReport, s *shard, fleet int64) {
 	m := &f.message
 	for size := 0; s.settlements.Len() > 0 && len(m.Settlements) < events.MaxSettlements &&
 		size < settlementText; {
 		one := s.settlements.Pop()
 		if one.IsTooOld(fleet) {
-			b.o.Settling.GiveUp(1)
+			r.o.Settling.GiveUp(1)
 			continue
 		}
 		size += one.Size()

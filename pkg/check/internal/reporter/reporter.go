@@ -56,10 +56,10 @@ type Groups interface {
 }
 
 // Init makes the reporter ready. It is called once, before anything else.
-func (b *Reporter) Init(h *counter.Host, o Config) { b.host, b.o = h, o }
+func (r *Reporter) Init(h *counter.Host, o Config) { r.host, r.o = h, o }
 
 // FleetTimeLocked returns the fleet's time of the last step or message.
-func (b *Reporter) FleetTimeLocked() int64 { return b.host.Clock.Fleet(b.now) }
+func (r *Reporter) FleetTimeLocked() int64 { return r.host.Clock.Fleet(r.now) }
 
 // Reporter is everything off the critical path: the queues of counters to report, the reports in
 // flight, the counters that may leave. One lock holds it all together; no check ever takes it.

@@ -8,34 +8,34 @@ import (
 )
 
 // hurry brings the next flush forward to the next fast round, and says so to Run.
-func (b *Reporter) hurry() {
-	if !b.host.OnTimerOnly() {
-		b.flushBy(b.now, b.host.FastInterval())
-		b.host.WakeUp()
+func (r *Reporter) hurry() {
+	if !r.host.OnTimerOnly() {
+		r.flushBy(r.now, r.host.FastInterval())
+		r.host.WakeUp()
 	}
 }
 
 // early brings the next flush forward to the round that is wanted first.
-func (b *Reporter) early(now int64) {
-	switch wanted := b.host.Rounds.Wanted.Load(); {
-	case wanted == 0 || b.host.OnTimerOnly():
+func (r *Reporter) early(now int64) {
+	switch wanted := r.host.Rounds.Wanted.Load(); {
+	case wanted == 0 || r.host.OnTimerOnly():
 	case wanted&fleetstate.NextFast != 0:
-		b.flushBy(now, b.host.FastInterval())
+		r.flushBy(now, r.host.FastInterval())
 	case wanted&fleetstate.NextNormal != 0:
-		b.flushBy(now, b.host.NormalInterval())
+		r.flushBy(now, r.host.NormalInterval())
 	default:
-		b.flushBy(now, forecast.FullInterval)
+		r.flushBy(now, forecast.FullInterval)
 	}
 }
 
 // flushBy brings the next flush forward to the next multiple of round, in the fleet's time, that
 // the floor allows.
-func (b *Reporter) flushBy(now, round int64) {
+func (r *Reporter) flushBy(now, round int64) {
 	// Steps come a little after the moment that they are for: half of a floor is far enough from
 	// the last.
-	at := max(now, b.lastFlush+int64(b.o.Tuning.FlushFloor)/2)
-	clock := &b.host.Clock
-	b.nextFlush = min(b.nextFlush, clock.Own(roundUp(clock.Fleet(at), round)))
+	at := max(now, r.lastFlush+int64(r.o.Tuning.FlushFloor)/2)
+	clock := &r.host.Clock
+	r.nextFlush = min(r.nextFlush, clock.Own(roundUp(clock.Fleet(at), round)))
 }
 
 func roundUp(n, multiple int64) int64 { return (n + multiple - 1) / multiple * multiple }
@@ -45,13 +45,13 @@ func roundUp(n, multiple int64) int64 { return (n + multiple - 1) / multiple * m
 // they must. When a report was repeated it is not known which sending was answered. If that has
 // taken as long in all twice in a row, answers have probably become slower, and are waited for so
 // long that they can be measured again; what is lost takes a different time each time.
-func (b *Reporter) patience() time.Duration {
-	timeout, trip := b.o.Tuning.ReportTimeout, time.Duration(b.host.Rounds.Trip.Load())
+func (r *Reporter) patience() time.Duration {
+	timeout, trip := r.o.Tuning.ReportTimeout, time.Duration(r.host.Rounds.Trip.Load())
 	if trip == 0 {
 		return timeout
 	}
 	// In an outage all answers take as long as the bound.
-	longest := min(b.trips.longest+b.trips.longest/4, mostWaits*timeout)
+	longest := min(r.trips.longest+r.trips.longest/4, mostWaits*timeout)
 	return max(longest, 2*trip, min(timeout, max(manyTrips*trip, leastPatience)))
 }
 
@@ -61,13 +61,13 @@ func (b *Reporter) patience() time.Duration {
 // that were last heard of. *Outage* follows the rules that say rules.Open or rules.Closed on
 // outage; others keep to the local share. The first message from an aggregator ends all of it at
 // once.
-func (b *Reporter) judgeFreshness(now int64) {
-	o := &b.o
+func (r *Reporter) judgeFreshness(now int64) {
+	o := &r.o
 	f := fleetstate.Fresh
-	switch silence := now - b.lastContact; {
-	case b.lastContact == 0 && o.ExpectCheckers > 1:
+	switch silence := now - r.lastContact; {
+	case r.lastContact == 0 && o.ExpectCheckers > 1:
 		f = fleetstate.LocalShare
-	case b.lastContact == 0:
+	case r.lastContact == 0:
 		f = fleetstate.Local
 	case silence > int64(o.OutageAfter):
 		f = fleetstate.Outage
@@ -76,13 +76,13 @@ func (b *Reporter) judgeFreshness(now int64) {
 	case silence > int64(o.StaleAfter):
 		f = fleetstate.Stale
 	}
-	b.host.Fresh.Store(uint32(f))
+	r.host.Fresh.Store(uint32(f))
 }
 
 // noteContact notes that an aggregator is there.
-func (b *Reporter) noteContact(now int64) {
-	b.lastContact = now
-	b.judgeFreshness(now)
+func (r *Reporter) noteContact(now int64) {
+	r.lastContact = now
+	r.judgeFreshness(now)
 }
 
 const (

@@ -11,6 +11,7 @@ import (
 // not look; so checks pay nothing for what is not there.
 type Blocks map[string]map[string]int64
 
+// Add adds a block, before they are in force. Of two of the same key the later end holds.
 func (b Blocks) Add(rule, key string, until time.Time) {
 	of := b[rule]
 	if of == nil {

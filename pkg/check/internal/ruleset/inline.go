@@ -23,6 +23,7 @@ type InlineLimit struct {
 }
 
 const (
+	// MaxInlineName is check.MaxInlineName, and MaxInlineLimits check.MaxInlineLimits.
 	MaxInlineName   = 100
 	MaxInlineLimits = 1024
 
@@ -37,7 +38,7 @@ const (
 	inlineStamps = uint64(counter.StampMask / counter.OneStamp)
 )
 
-// ErrInlineLimits is the error of one name more than maxInlineLimits.
+// ErrInlineLimits is the error of one name more than MaxInlineLimits.
 var ErrInlineLimits = errors.New("check: too many names of inline limits")
 
 // InlineLimits are the limiters of inline limits. They belong to no ruleset: rules come and go

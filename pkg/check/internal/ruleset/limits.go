@@ -1,3 +1,12 @@
+// Package ruleset holds rules, compiled: ready to decide by.
+//
+// [Compile] makes a [Compiled] of a set of rules: an [Entry] for each rule, and for each override
+// with a limit of its own. An entry has a [Limiter], which owns the counters of the rule and
+// outlives changes of the set, and the [Limits] that it decides by while this set is in force.
+// [Blocks] keep single keys out; [InlineLimits] are limits that requests bring along, which belong
+// to no set.
+//
+// A set in force never changes, so checks read all of it without a lock.
 package ruleset
 
 import (
@@ -16,7 +25,7 @@ import (
 // never mixes two sets; and what one decision leaves in a counter for the next ones, an allowance
 // or a block, carries the stamp of its limits, so that those who decide by other limits do not take
 // it for theirs. That is what makes a change of rules hold at once, in every counter, without a
-// lock in a check: the walk over the counters that follows (reload.go) only tidies up.
+// lock in a check: the walk over the counters that follows only tidies up.
 type Limits struct {
 	Shown   int64 // the limit that decisions name: how many hits there is room for, as capacity
 	Name    string
@@ -27,7 +36,7 @@ type Limits struct {
 	counter.Limits
 
 	Full   *Limits          // of a class with a share of the limit: those of who has all of it; else nil
-	Blocks map[string]int64 // when blocks end, by key; nil if there are none, see blocks.go
+	Blocks map[string]int64 // when blocks end, by key; nil if there are none
 }
 
 func newLimits(r *rules.Rule, revision uint64) *Limits {
@@ -161,8 +170,7 @@ func isInline(counter string) bool { return strings.HasPrefix(counter, inlinePre
 // inlinePrefix begins the names of inline limits' counters.
 const inlinePrefix = "own "
 
-// IsPlain says whether a hit is decided by nothing but a limit, and about the key as it is: by
-// checkAt then. It is what checkBy would find, one call earlier.
+// IsPlain says whether a hit is decided by nothing but a limit, and about the key as it is.
 func (t *Limits) IsPlain(key string) bool {
 	return t.plain && len(key) <= identity.MaxKey
 }

@@ -7,8 +7,8 @@ import (
 	"github.com/offpath-io/offpath/pkg/rules"
 )
 
-// Compiled is a set of rules, ready to decide by. It never changes; Checker.ruleset points to the
-// one in force.
+// Compiled is a set of rules, ready to decide by. It never changes: rules change by
+// another one.
 type Compiled struct {
 	Rules     *rules.Set
 	Revision  uint64
@@ -48,6 +48,7 @@ func (p *Compiled) limiter(id counter.ID) *Limiter {
 	return nil
 }
 
+// All returns the entries, none of nil.
 func (p *Compiled) All() []Entry {
 	if p == nil {
 		return nil
