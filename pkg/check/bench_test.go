@@ -241,7 +241,7 @@ func BenchmarkReturningKeys(b *testing.B) {
 		now += second
 		link.step(c, now)
 	}
-	c.host.Idle.Cache.Wait()
+	c.host.Idle.Wait()
 	s := c.Stats()
 	runtime.GC()
 	runtime.ReadMemStats(&after)

@@ -4,7 +4,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/offpath-io/offpath/pkg/check/internal/counter"
 	"github.com/offpath-io/offpath/pkg/rules"
 )
 
@@ -27,17 +26,11 @@ func TestIdleCellsAreLookedAtSeldom(t *testing.T) {
 		atTime(now, l).Check("k", 1)
 		atTime(now+50*ms, f).Step()
 		f.answer(now+51*ms, 1)
-		var dues [counter.LaterLooks]int64
-		looks, left := 0, time.Duration(0)
+		due, looks, left := int64(0), 0, time.Duration(0)
 		for ; now < begin+int64(3*day) && left == 0; now += int64(10 * time.Second) {
 			atTime(now, f).Step()
-			before := dues
-			for i := range dues {
-				if dues[i] = 0; f.host.Ageing.Known[i].Len() > 0 {
-					dues[i] = f.host.Ageing.Known[i].Peek().Due
-				}
-			}
-			if dues != before {
+			if next := f.host.Ageing.Due(); next != due {
+				due = next
 				looks++
 			}
 			if tt.retired && now >= begin+int64(14*time.Hour) && tt.leaves == 0 {

@@ -99,7 +99,7 @@ func TestIdleCellsHaveNoForecast(t *testing.T) {
 		atTime(noon+52*ms, l).Check(key, 1)
 	}
 	atTime(noon+100*ms, f).Step()
-	f.host.Idle.Cache.Wait()
+	f.host.Idle.Wait()
 	old := l.core.Group.Recall("k")
 	require(t, had && old.Counter != nil && l.core.Group.Holds([]byte("k")) == nil, "the key had a forecast: %v; remembered: %v", had, old.Counter != nil)
 	expect(t, old.Forecast() == nil, "a key that has made room for others still has its forecast")

@@ -188,7 +188,7 @@ func TestIdleKeysAreRemembered(t *testing.T) {
 		now += 50 * ms
 		link.step(c, now)
 		atTime(now, l).Check(fmt.Sprint(i), 1)
-		c.host.Idle.Cache.Wait()
+		c.host.Idle.Wait()
 	}
 	d := atTime(now, l).try(Peek, "k", 4).Decision
 	expect(t, !d.Allowed && d.Remaining == 3, "a peek: %+v, want 10-7 left", d)
@@ -206,7 +206,7 @@ func TestAlarmsCountWithoutRoom(t *testing.T) {
 	atTime(noon, l).Check("a", 1)
 	atTime(noon, l).Check("b", 1)
 	f.alarm(noon, 1, l, "blocked", 100)
-	f.host.Idle.Cache.Wait()
+	f.host.Idle.Wait()
 	d := atTime(noon, l).Check("blocked", 1)
 	expect(t, !d.Allowed, "passed: %+v", d)
 	d = atTime(noon, l).Check("unknown", 101)
@@ -232,7 +232,7 @@ func TestSilentKeysMoveToTheIdleCache(t *testing.T) {
 		now += second
 		link.step(c, now)
 	}
-	c.host.Idle.Cache.Wait()
+	c.host.Idle.Wait()
 	s := c.Stats()
 	expect(t, s.LiveKeys == 1 && s.IdleKeys == 1, "%d live keys, %d idle ones, want one of each", s.LiveKeys, s.IdleKeys)
 	d := atTime(now, l).Check("k", 1)

@@ -79,7 +79,7 @@ func (c *Checker) install(next, old *ruleset.Compiled) (adjust bool) {
 	}
 	c.ruleset.Store(next)
 	if retired {
-		c.host.LookSoon(fleet)
+		c.host.Ageing.LookSoon(fleet)
 	}
 	c.releaseRetired(fleet)
 	return adjust

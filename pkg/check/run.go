@@ -23,7 +23,7 @@ var ErrUnreported = errors.New("hits left unreported")
 func (c *Checker) Run(ctx context.Context) error {
 	if c.o.Link != nil && c.o.MaxIdleKeys > 0 {
 		if err := c.host.Idle.Open(c.o.MaxIdleKeys); err != nil {
-			return err
+			return fmt.Errorf("check: idle cache: %w", err)
 		}
 		defer c.host.Idle.Close()
 	}

@@ -63,7 +63,7 @@ func (c *Checker) Stats() Stats {
 	r := c.reporter.StatsLocked()
 	s := Stats{
 		LiveKeys:        int(c.host.LiveKeys.Load()),
-		IdleKeys:        c.host.Idle.Count(),
+		IdleKeys:        c.host.Idle.Len(),
 		ReportsSent:     r.Sent,
 		ReportsRepeated: r.Repeated,
 		ReportsAnswered: r.Answered,

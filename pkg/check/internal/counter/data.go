@@ -24,9 +24,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/dgraph-io/ristretto/v2"
-
 	"github.com/offpath-io/offpath/pkg/check/internal/fleetstate"
+	"github.com/offpath-io/offpath/pkg/check/internal/idle"
 	"github.com/offpath-io/offpath/pkg/check/internal/permit"
 	"github.com/offpath-io/offpath/pkg/check/internal/queue"
 	"github.com/offpath-io/offpath/pkg/window"
@@ -38,8 +37,8 @@ import (
 type Host struct {
 	fleetstate.State
 	Table  Table
-	stripe atomic.Uint32 // of the next counter
-	Idle   idleCounters
+	stripe atomic.Uint32        // of the next counter
+	Idle   idle.Cache[*Counter] // of evicted ones, by the hash of rule and key
 
 	// Queues to the reporter.
 	dirty   [stripes]stack // counters with hits that no flush has seen
@@ -50,8 +49,9 @@ type Host struct {
 	Scratch sync.Pool // working memory of checks
 
 	// The reporter's lock guards these.
-	Ageing    evictionQueues
-	deferrals queue.Heap[*Group] // groups with deferred counters, by when the first deferral ends
+	Ageing    idle.Queue[*Counter]     // those that may leave
+	forecasts queue.FIFO[agedForecast] // those that may leave their counters: they take more memory than these
+	deferrals queue.Heap[*Group]       // groups with deferred counters, by when the first deferral ends
 }
 
 // groups is a list of groups. Any goroutine may add to it.
@@ -177,25 +177,6 @@ type stack struct {
 	_    [56]byte // keep the next stack on another cache line
 }
 
-// idleCounters is a cache of evicted counters, by the hash of rule and key; a reader compares both.
-// It exists while the checker runs. The lock is for closing it: a check that comes just then does
-// not wait, and goes without the cache.
-type idleCounters struct {
-	mu    sync.RWMutex
-	Cache *ristretto.Cache[uint64, *Counter]
-}
-
-// evictionQueues hold idle counters until the reporter considers to evict them, each queue in the
-// order of due. Counters that were not empty when they were considered wait in Known[i] for
-// laterLook·2^i more: the longest such time before they are empty if no hit comes. So an idle
-// counter of a long window is considered a few times only. Forecasts have a queue of their own,
-// since they take more memory than their counters.
-type evictionQueues struct {
-	Fresh     queue.FIFO[aged]
-	Known     [LaterLooks]queue.FIFO[aged]
-	forecasts queue.FIFO[agedForecast]
-}
-
 // agedForecast is a counter's forecast, if the counter still has this one.
 type agedForecast struct {
 	aged
@@ -220,20 +201,14 @@ type more struct {
 }
 
 const (
-	// firstLook is how long after the answer to its last report a counter is considered first, and
-	// laterLook the least time until it is considered again.
-	firstLook = 5 * time.Second
-	laterLook = 30 * time.Second
-	// LaterLooks is enough for the longest window.
-	LaterLooks = 21
 	// silentBlock is how long a blocked key must have been silent before it may make room for
 	// others: a blocked key that still sends stays blocked.
 	silentBlock = 10 * time.Second
 	// silentForecast is how long a counter has been silent when its forecast is dropped.
-	silentForecast = firstLook + laterLook
+	silentForecast = idle.FirstLook + idle.LaterLook
 	// silentKey is how long a key has been silent when its counter moves to the idle cache,
 	// whenever it is considered.
-	silentKey = firstLook + laterLook
+	silentKey = idle.FirstLook + idle.LaterLook
 	// looksAtOnce bounds the counters considered in one step, which holds the reporter's lock.
 	looksAtOnce = 4096
 )

@@ -1,10 +1,9 @@
 package counter
 
 import (
-	"math"
-	"math/bits"
+	"time"
 
-	"github.com/offpath-io/offpath/pkg/check/internal/queue"
+	"github.com/offpath-io/offpath/pkg/check/internal/idle"
 )
 
 // Counters that have nothing on its way wait here until they may leave. While there is room, a
@@ -17,7 +16,7 @@ func (c Locked) age(fleet int64) {
 	c.ageForecast(fleet)
 	if !c.Is(ageing | Dead) {
 		c.State |= ageing
-		c.Group.Host.Ageing.Fresh.Push(aged{c.Counter, fleet + int64(firstLook)})
+		c.Group.Host.Ageing.Add(c.Counter, fleet)
 	}
 }
 
@@ -25,13 +24,13 @@ func (c Locked) age(fleet int64) {
 func (c Locked) ageForecast(fleet int64) {
 	if a := c.Forecast(); a != nil && !a.ageing && !c.Is(Dead) {
 		a.ageing = true
-		c.Group.Host.Ageing.forecasts.Push(agedForecast{aged{c.Counter, fleet + int64(laterLook)}, a})
+		c.Group.Host.forecasts.Push(agedForecast{aged{c.Counter, fleet + int64(idle.LaterLook)}, a})
 	}
 }
 
 // evictForecasts takes forecasts from counters that have been silent.
 func (h *Host) evictForecasts(fleet int64) {
-	q := &h.Ageing.forecasts
+	q := &h.forecasts
 	for range min(q.Len(), looksAtOnce) {
 		if fleet < q.Peek().Due {
 			return
@@ -55,54 +54,22 @@ func (h *Host) evictForecasts(fleet int64) {
 // waited longest leave before it has.
 func (h *Host) Evict(fleet int64) {
 	h.evictForecasts(fleet)
-	known := 0
-	for i := range h.Ageing.Known {
-		known += h.Ageing.Known[i].Len()
-	}
+	fresh, known := h.Ageing.Len()
 	for range min(known, looksAtOnce) {
 		crowded := h.Crowded()
-		q := h.Ageing.next(fleet, crowded)
-		if q == nil {
+		c, ok := h.Ageing.PopKnown(fleet, crowded)
+		if !ok {
 			break
 		}
-		h.consider(q.Pop().counter, fleet, crowded)
+		h.consider(c, fleet, crowded)
 	}
-	for range min(h.Ageing.Fresh.Len(), looksAtOnce) {
+	for range min(fresh, looksAtOnce) {
 		crowded := h.Crowded()
-		if !crowded && fleet < h.Ageing.Fresh.Peek().Due {
+		c, ok := h.Ageing.PopFresh(fleet, crowded)
+		if !ok {
 			return
 		}
-		h.consider(h.Ageing.Fresh.Pop().counter, fleet, crowded)
-	}
-}
-
-// next returns the later queue whose first counter is to be looked at, nil if none is: one that is
-// due or, when it is crowded, the one that has waited longest.
-func (a *evictionQueues) next(fleet int64, crowded bool) (next *queue.FIFO[aged]) {
-	longest := int64(math.MaxInt64)
-	for i := range a.Known {
-		q := &a.Known[i]
-		if q.Len() == 0 {
-			continue
-		}
-		due := q.Peek().Due
-		switch since := due - int64(laterLook)<<i; {
-		case !crowded && due <= fleet:
-			return q
-		case crowded && since < longest:
-			longest, next = since, q
-		}
-	}
-	return next
-}
-
-// LookSoon has all counters looked at within laterLook, since limiters have retired, whose counters
-// need not wait until they are empty.
-func (h *Host) LookSoon(fleet int64) {
-	for i := range h.Ageing.Known[1:] {
-		for q := &h.Ageing.Known[1+i]; q.Len() > 0; {
-			h.Ageing.Known[0].Push(aged{q.Pop().counter, fleet + int64(laterLook)})
-		}
+		h.consider(c, fleet, crowded)
 	}
 }
 
@@ -133,12 +100,11 @@ func (h *Host) consider(counter *Counter, fleet int64, crowded bool) {
 		c.Group.drop(c)
 		return
 	}
-	if c.silent(fleet) >= ticks(firstLook) {
+	if c.silent(fleet) >= ticks(idle.FirstLook) {
 		c.setForecast(nil) // it takes more memory than the counter; a key that comes again gets another
 	}
 	c.State |= ageing
-	later := c.laterLook(room, fleet)
-	h.Ageing.Known[later].Push(aged{c.Counter, fleet + int64(laterLook)<<later})
+	h.Ageing.Keep(c.Counter, fleet, c.emptyIn(room, fleet))
 }
 
 // roomBehindBlock is room, which withdraws an allowance, but for a block: that still holds.
@@ -152,9 +118,9 @@ func (c Locked) roomBehindBlock(fleet int64) int64 {
 	return room
 }
 
-// laterLook is in which of the later queues a counter is to wait, which has this much room. The
-// counter is current.
-func (c Locked) laterLook(room, fleet int64) int {
+// emptyIn is how long the counter, which has this much room, certainly stays: until it is empty, if
+// no hit comes; 0 if it may leave before. The counter is current.
+func (c Locked) emptyIn(room, fleet int64) time.Duration {
 	if c.Forecast() != nil || c.Permits() != nil || c.Group.Retired.Load() || c.mayIdle(room) {
 		return 0 // it may leave, or need less memory, before it is empty
 	}
@@ -175,13 +141,12 @@ func (c Locked) laterLook(room, fleet int64) int {
 			last = max(last, shape.Bucket(fleet+int64(reset)))
 		}
 	}
-	left := max(shape.End(last+int64(len(totals))-1)-fleet, 0)
-	return min(max(bits.Len64(uint64(left)/uint64(laterLook))-1, 0), LaterLooks-1)
+	return time.Duration(shape.End(last+int64(len(totals))-1) - fleet)
 }
 
 // mayLeave decides whether a counter with nothing on its way may leave.
 func (c Locked) mayLeave(room, fleet int64, crowded bool) bool {
-	over := c.Group.Retired.Load() && c.silent(fleet) >= ticks(firstLook)
+	over := c.Group.Retired.Load() && c.silent(fleet) >= ticks(idle.FirstLook)
 	if p := c.Permits(); p != nil { // the store counts: what this counter counts decides nothing
 		return p.IsIdle(c.Moment(fleet)) && (crowded || c.isEmpty() || over)
 	}
@@ -199,5 +164,5 @@ func (c Locked) mayLeave(room, fleet int64, crowded bool) bool {
 // mayIdle says whether the idle cache may have the counter once its key has been silent. A blocked
 // key stays in the table, since the cache may forget it.
 func (c Locked) mayIdle(room int64) bool {
-	return room > 0 && !c.Group.Host.Config.Local && c.Group.Host.Idle.isOpen()
+	return room > 0 && !c.Group.Host.Config.Local && c.Group.Host.Idle.IsOpen()
 }
