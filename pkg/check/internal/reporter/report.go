@@ -21,9 +21,6 @@ const (
 	// rowText and ruleText are what a row and a rule of a report take at most beside the key and
 	// the name.
 	rowText, ruleText = 10, 80
-	// soonTries are how often a report is sent before there is any back-off: it may have gone to an
-	// aggregator that is no more, and the next time goes to any.
-	soonTries = 4
 )
 
 // report freezes the shard's oldest dirty counters, as many as fit, into a report and sends it. The

@@ -2,20 +2,7 @@ package reporter
 
 import "github.com/offpath-io/offpath/pkg/events"
 
-// How a report is sent, and again when it has waited too long for its answer.
-
-// send puts a report on its way and notes when to do so again.
-func (r *Reporter) send(number uint32, f *inFlightReport, now int64) {
-	f.retryAt = now + int64(f.wait)
-	if f.tries++; f.tries > soonTries {
-		f.wait = min(2*f.wait, mostWaits*r.o.Tuning.ReportTimeout)
-	}
-	f.toAny = r.shards[number].aggregator == 0
-	if err := r.o.Link.Report(number, r.shards[number].aggregator, f.report); err != nil {
-		r.counts.Problem = err.Error()
-		r.counts.Unsent++
-	}
-}
+// Reports that have waited too long for their answer.
 
 // repeat sends again what has waited too long for its answer, and gives up what is too old.
 func (r *Reporter) repeat(now int64) {
