@@ -47,6 +47,9 @@ var allowed = []struct {
 	{"pkg/identity/httpidentity", []string{"pkg/identity", bart}},
 	{"pkg/check/internal/fleetclock", nil},
 	{"pkg/check/internal/forecast", []string{"pkg/window"}},
+	{"pkg/check/internal/level", []string{
+		"pkg/check/internal/fleetclock", "pkg/check/internal/forecast", "pkg/window",
+	}},
 	{"pkg/check/internal/queue", nil},
 	{"pkg/check/internal/permit", []string{"pkg/window"}},
 	{"pkg/check/internal/settlement", []string{"pkg/events"}},
@@ -67,8 +70,9 @@ var allowed = []struct {
 
 	{"internal/checktuning", nil},
 	{"pkg/check/internal/counter", []string{
-		"pkg/check/internal/fleetclock", "pkg/check/internal/forecast", "pkg/check/internal/permit",
-		"pkg/check/internal/queue", "pkg/events", "pkg/identity", "pkg/rules", "pkg/window", ristretto,
+		"pkg/check/internal/fleetclock", "pkg/check/internal/forecast", "pkg/check/internal/level",
+		"pkg/check/internal/permit", "pkg/check/internal/queue", "pkg/events", "pkg/identity",
+		"pkg/rules", "pkg/window", ristretto,
 	}},
 	{"pkg/check/internal/reporter", []string{
 		"internal/checktuning", "pkg/check/internal/counter", "pkg/check/internal/forecast",
