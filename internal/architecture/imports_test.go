@@ -67,12 +67,13 @@ var allowed = []struct {
 
 	{"internal/checktuning", nil},
 	{"pkg/check/internal/turns", nil},
+	{"pkg/check/internal/level", []string{"pkg/check/internal/fleetclock", "pkg/check/internal/forecast", "pkg/window"}},
 	{"pkg/check/internal/idle", []string{"pkg/check/internal/queue", ristretto}},
 	{"pkg/check/internal/fleetstate", []string{
 		"pkg/check/internal/fleetclock", "pkg/check/internal/forecast", "pkg/identity", "pkg/rules",
 	}},
 	{"pkg/check/internal/counter", []string{
-		"pkg/check/internal/fleetclock", "pkg/check/internal/fleetstate", "pkg/check/internal/forecast",
+		"pkg/check/internal/fleetstate", "pkg/check/internal/forecast", "pkg/check/internal/level",
 		"pkg/check/internal/idle", "pkg/check/internal/permit", "pkg/check/internal/queue", "pkg/events", "pkg/rules", "pkg/window",
 	}},
 	{"pkg/check/internal/ruleset", []string{

@@ -5,6 +5,7 @@ import (
 	"time"
 	"unsafe"
 
+	"github.com/offpath-io/offpath/pkg/check/internal/level"
 	"github.com/offpath-io/offpath/pkg/check/internal/permit"
 	"github.com/offpath-io/offpath/pkg/window"
 )
@@ -33,8 +34,8 @@ func New(g *Group, key string, now int64) Locked {
 		c.more = &more{counts: make([]int64, n)}
 	}
 	if g.Shape.Drains() { // its counts are too many to be inline
-		none := window.Level{Bucket: c.Newest - int64(g.Live)}
-		c.more.level = &levelState{level: none, own: none}
+		c.more.level = new(level.State)
+		c.level().Reset(c.Newest - int64(g.Live))
 	}
 	return c
 }
@@ -118,8 +119,7 @@ func (c Locked) hasPending() bool { return anyNonZero(c.Pending()) }
 
 // isEmpty says whether the counter knows of no hit in its window. The counter is current.
 func (c Locked) isEmpty() bool {
-	d := c.levelState()
-	return !anyNonZero(c.Totals()) && (d == nil || d.level.Parts == 0)
+	return !anyNonZero(c.Totals()) && c.level().IsEmpty()
 }
 
 func anyNonZero(counts []int64) bool {
@@ -149,8 +149,8 @@ func (c Locked) setForecast(a *Forecast) {
 	}
 }
 
-// levelState returns what the counter has for its level, nil if it has none.
-func (c Locked) levelState() *levelState {
+// level returns what the counter has for its level, nil if it has none.
+func (c Locked) level() *level.State {
 	if c.more == nil {
 		return nil
 	}

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/offpath-io/offpath/pkg/check/internal/forecast"
-	"github.com/offpath-io/offpath/pkg/events"
 	"github.com/offpath-io/offpath/pkg/window"
 )
 
@@ -88,15 +87,6 @@ func TestForecastsHearWhatLeaves(t *testing.T) {
 		c.foreseeLeaving(test.by)
 		if hits, _ := c.Forecast().Ease(); (hits > 0) != test.leaves {
 			t.Errorf("%+v, of 400 hits: %d hits at ease", test, hits)
-		}
-	}
-}
-
-// TestTimesSaturate: no number of checkers in a message makes many hits few.
-func TestTimesSaturate(t *testing.T) {
-	for _, factor := range []int64{1, 8, 1<<32 - 1} {
-		if got := times([]int64{1, events.MaxCount}, factor); got[0] != factor || got[1] <= events.MaxCount/2 {
-			t.Errorf("times %d: %d", factor, got)
 		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/offpath-io/offpath/pkg/check/internal/forecast"
+	"github.com/offpath-io/offpath/pkg/check/internal/level"
 )
 
 // Withdraw withdraws the allowance or block: what was left of it is not charged.
@@ -26,7 +27,7 @@ func (c Locked) Withdraw(now int64) {
 	}
 	c.record(taken)
 	c.add(-left)
-	c.date(c.Group.Limits.Load(), min(now, c.Until.Load()), taken)
+	c.level().Date(&c.Group.Limits.Load().Drain, c.Newest, min(now, c.Until.Load()), taken)
 	if a != nil {
 		a.counted = 0
 		a.note(at, taken, 0)
@@ -84,7 +85,9 @@ func (c Locked) rotate(now int64) int64 {
 	case by <= 0:
 		return max(now, shape.End(c.Newest-1))
 	}
-	c.advance(by)
+	if l := c.level(); l != nil {
+		l.Advance(c.situation(c.Group.Limits.Load()), by)
+	}
 	c.foreseeLeaving(by)
 	totals, pending := c.Totals(), c.Pending()
 	keep := max(int64(len(totals))-by, 0)
@@ -132,10 +135,9 @@ func (c Locked) pullBack(by int64) {
 			counts[0] += sum
 		}
 	}
-	if d := c.levelState(); d != nil {
-		d.dates.Clear()
+	if l := c.level(); l != nil {
+		l.PullBack(c.Newest)
 	}
-	c.holdLevel()
 }
 
 // shift moves the first keep counts to the end and clears those before them.
@@ -172,7 +174,7 @@ func (c Locked) arm(t *Limits, at, hits, room int64) {
 		c.armPermits(t, p, hits)
 		return
 	}
-	c.armUntil(t, hits, room, c.datable(t, at))
+	c.armUntil(t, hits, room, level.Datable(&t.Drain, at, c.End()))
 }
 
 // block lets further checks be denied without the lock, until a hit of cost 1 fits again.

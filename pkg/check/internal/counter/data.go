@@ -26,6 +26,7 @@ import (
 
 	"github.com/offpath-io/offpath/pkg/check/internal/fleetstate"
 	"github.com/offpath-io/offpath/pkg/check/internal/idle"
+	"github.com/offpath-io/offpath/pkg/check/internal/level"
 	"github.com/offpath-io/offpath/pkg/check/internal/permit"
 	"github.com/offpath-io/offpath/pkg/check/internal/queue"
 	"github.com/offpath-io/offpath/pkg/window"
@@ -192,9 +193,9 @@ const stripes = 16
 
 // more is what few counters need. Each field is nil for a counter that does not need it.
 type more struct {
-	counts   []int64     // totals, newest first, then pending, if inline is too short
-	forecast *Forecast   // of a key near its limit
-	level    *levelState // of a token or leaky bucket
+	counts   []int64      // totals, newest first, then pending, if inline is too short
+	forecast *Forecast    // of a key near its limit
+	level    *level.State // of a token or leaky bucket
 	// refunded is the hits that were given back per bucket, newest first, and net memory for net.
 	refunded, net []int64
 	asks          bool // the next report is to ask for refunds

@@ -132,14 +132,8 @@ func (c Locked) emptyIn(room, fleet int64) time.Duration {
 			break
 		}
 	}
-	// A counter with a level is not empty before that is: the level of the bucket that left last.
-	if d := c.levelState(); d != nil {
-		if d.level.Parts > 0 {
-			last = max(last, c.Newest-int64(len(totals))+1)
-		}
-		if reset := c.Group.Limits.Load().Drain.Reset(d.level, c.net(), fleet); reset > 0 {
-			last = max(last, shape.Bucket(fleet+int64(reset)))
-		}
+	if l := c.level(); l != nil {
+		last = max(last, l.LastBucket(c.situation(c.Group.Limits.Load()), fleet))
 	}
 	return time.Duration(shape.End(last+int64(len(totals))-1) - fleet)
 }

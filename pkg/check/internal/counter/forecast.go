@@ -6,6 +6,7 @@ import (
 
 	"github.com/offpath-io/offpath/pkg/check/internal/fleetstate"
 	"github.com/offpath-io/offpath/pkg/check/internal/forecast"
+	"github.com/offpath-io/offpath/pkg/check/internal/level"
 	"github.com/offpath-io/offpath/pkg/window"
 )
 
@@ -146,7 +147,7 @@ func (c Locked) ease(t *Limits, at, most, left int64) {
 		return
 	}
 	hits, span := c.Forecast().Ease()
-	c.armUntil(t, min(most, hits), left, min(c.datable(t, at), at+span))
+	c.armUntil(t, min(most, hits), left, level.Datable(&t.Drain, at, min(c.End(), at+span)))
 }
 
 // refuseMore lets further hits be turned away without the lock, for as long as they surely would

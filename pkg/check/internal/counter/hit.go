@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/offpath-io/offpath/pkg/check/internal/fleetstate"
+	"github.com/offpath-io/offpath/pkg/check/internal/level"
 	"github.com/offpath-io/offpath/pkg/rules"
 	"github.com/offpath-io/offpath/pkg/window"
 )
@@ -31,6 +32,7 @@ type Hit struct {
 
 	// What was charged, and to which bucket; 0 if it was not.
 	Charged, Bucket int64
+	level           level.Charge
 }
 
 // HasCounter says whether the hit's key has a counter.
@@ -150,13 +152,14 @@ func (h *Hit) RetryAfter(now int64) time.Duration {
 	return wait
 }
 
-// Turn returns how long until a hit that has been denied has its turn, if it may wait: that fits
-// after so long, and callers may wait for most; 0: without a bound.
+// Turn returns how long until a hit that has been denied by a token or leaky bucket has its turn,
+// if it may wait: that fits after so long, and callers may wait for most; 0: without a bound.
 func (h *Hit) Turn(fits, most time.Duration, now int64) (wait time.Duration, ok bool) {
-	c := h.Counter
-	wait, ok = c.shareIn(h.By, h.Cost, h.At)
+	l, s := h.Counter.level(), h.Counter.situation(h.By)
+	wait, ok = l.ShareIn(s, h.Cost, h.At)
 	wait = max(fits, wait+time.Duration(h.At-now))
-	return wait, ok && wait != never && c.mayQueue(h.By, h.At, h.Cost, wait, most)
+	ok = ok && wait != never && (most <= 0 || wait <= most) && h.Counter.freshness(h.By) != fleetstate.Outage
+	return wait, ok && l.MayQueue(s, h.Cost, h.At)
 }
 
 // Charge charges the hit, which passes, and leaves the counter ready for the next one.
@@ -170,8 +173,8 @@ func (h *Hit) chargeAt(wait time.Duration) {
 	c := h.Counter
 	c.charge(h.Cost)
 	h.Charged, h.Bucket = h.Cost, c.Newest
-	if c.levelState() != nil {
-		c.took(h.By, h.At, h.Cost, wait)
+	if l := c.level(); l != nil {
+		h.level = l.Took(c.situation(h.By), h.At, h.Cost, wait)
 	}
 }
 
@@ -283,7 +286,7 @@ func (h *Hit) chargeAnyway() {
 		return
 	}
 	c.add(cost)
-	c.date(h.By, h.At, cost)
+	c.level().Date(&h.By.Drain, c.Newest, h.At, cost)
 	if p := c.Permits(); p != nil {
 		p.Spend(c.Newest, cost)
 	}

@@ -56,8 +56,8 @@ func (c Locked) Learn(old Locked) {
 		c.mayRefund()
 		copy(c.more.refunded, r)
 	}
-	if d := old.levelState(); d != nil {
-		c.levelState().copy(d)
+	if l := old.level(); l != nil {
+		c.level().Copy(l)
 	}
 }
 

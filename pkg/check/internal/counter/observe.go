@@ -1,7 +1,5 @@
 package counter
 
-import "github.com/offpath-io/offpath/pkg/window"
-
 // What answers, alarms and settlements change in a counter.
 
 // merge raises the totals to what a message says, and returns by how much: hits of others that were
@@ -12,7 +10,7 @@ func (c Locked) merge(bucket, total int64) (news int64) {
 	if i < 0 || i >= int64(len(totals)) {
 		return 0
 	}
-	if d := c.levelState(); d != nil && bucket <= d.level.Bucket { // it is in the level
+	if l := c.level(); l != nil && l.Covers(bucket) {
 		return 0
 	}
 	news = max(total+c.Pending()[i]-totals[i], 0)
@@ -25,9 +23,8 @@ func (c Locked) merge(bucket, total int64) (news int64) {
 func (c Locked) forgetBase() {
 	copy(c.Totals(), c.Pending())
 	clear(c.refunded())
-	if d := c.levelState(); d != nil {
-		d.level, d.slack = window.Level{Bucket: c.Newest - int64(c.Group.Live)}, 0
-		d.dates.Clear()
+	if l := c.level(); l != nil {
+		l.Forget(c.Newest - int64(c.Group.Live))
 	}
 }
 
@@ -43,7 +40,10 @@ func (c Locked) enter(state uint8) {
 
 // MergeInto raises a counter's totals, and returns by how much.
 func (w Update) MergeInto(c Locked) (news int64) {
-	c.observeLevel(w)
+	if l := c.level(); l != nil {
+		vague := c.Is(Informed) && c.hidesRefunds(w) // what the counter has may be net of refunds
+		l.Observe(c.situation(c.Group.Limits.Load()), w.Admitted.Level, w.net, vague)
+	}
 	t := w.Admitted
 	for i, age := range t.Age {
 		news += c.merge(t.Newest-age, int64(t.Value[i]))
@@ -80,12 +80,14 @@ func (counter *Counter) ObserveAnswer(state uint8, current, overflows bool, w Up
 func (c Locked) observe(w Update) {
 	news := w.MergeInto(c)
 	c.overflow = c.overflow && len(w.Admitted.Age) == 0
-	c.observeOthers(w.Fleet, news)
+	if l := c.level(); l != nil {
+		l.ObserveOthers(w.Fleet, news)
+	}
 	c.observeRefunds(w)
 	if len(w.Admitted.Age) == 0 && len(w.Refunded.Age) > 0 {
 		return // it says nothing of hits
 	}
-	if !c.Is(Informed) && c.levelState() != nil && c.hidesRefunds(w) { // its level may be too high by them
+	if !c.Is(Informed) && c.level() != nil && c.hidesRefunds(w) { // its level may be too high by them
 		c.askForRefunds()
 	}
 	c.State |= Informed
@@ -160,7 +162,7 @@ func (counter *Counter) Settle(bucket, hits, fleet int64) (soon bool) {
 	room, at := c.Room(t, fleet)
 	if c.Group.Host.Config.Local {
 		c.correct(t, bucket, hits)
-		c.bringTurnForward(t, at)
+		c.level().BringTurnForward(c.situation(t), at)
 		return false
 	}
 	c.askForRefunds()
@@ -176,11 +178,8 @@ func (counter *Counter) Rebucket(step, fleet int64) {
 	c.Withdraw(fleet)
 	by := floorDiv(step+size/2, size)
 	c.Newest += by
-	if d := c.levelState(); d != nil {
-		d.level.Bucket += by
-		d.own.Bucket += by
-		d.turn += step
-		d.dates.Clear()
+	if l := c.level(); l != nil {
+		l.Rebucket(by, step)
 	}
 	if ahead := c.Newest - c.Group.Shape.Bucket(fleet); ahead > 0 {
 		c.pullBack(ahead)

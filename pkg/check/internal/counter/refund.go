@@ -35,7 +35,8 @@ func (c Locked) observeRefunds(w Update) {
 	if !w.Refunded.mergeRefunds(c) {
 		return
 	}
-	c.bringTurnForward(g.Limits.Load(), c.rotate(w.Fleet))
+	at := c.rotate(w.Fleet)
+	c.level().BringTurnForward(c.situation(g.Limits.Load()), at)
 	if p := c.Permits(); p != nil {
 		p.Hasten()
 		c.AskIfNeeded(p, w.Fleet)

@@ -1,23 +1,18 @@
 package counter
 
+import "github.com/offpath-io/offpath/pkg/check/internal/level"
+
 // Charge is what was charged to one counter for a turn that is to come, so that it can be given
 // back.
 type Charge struct {
 	Counter      *Counter
 	cost, bucket int64
-	turn         int64 // of the counter, after it
-	after        int64 // own hits of the bucket of a token bucket's counter, before it
-	gap          int64 // by which the counter's turn came later for it
+	level        level.Charge
 }
 
 // Reserved returns what was charged for a hit.
 func (h *Hit) Reserved() Charge {
-	c := h.Counter
-	p := Charge{Counter: c.Counter, cost: h.Charged, bucket: h.Bucket}
-	if d := c.levelState(); d != nil {
-		p.turn, p.gap, p.after = d.turn, c.gap(h.By, h.Charged), d.dates.Added()-h.Charged
-	}
-	return p
+	return Charge{h.Counter.Counter, h.Charged, h.Bucket, h.level}
 }
 
 // IsOpen says whether the hits of a charge can be given back. Its counter is current then.
@@ -41,12 +36,11 @@ func (p *Charge) GiveBack(c Locked) {
 	pending := c.Pending()
 	pending[i] -= min(p.cost, pending[i])
 	c.Totals()[i] -= p.cost
-	c.undate(g.Limits.Load(), i, p.cost, p.after)
 	if permits := c.Permits(); permits != nil {
 		permits.Spend(p.bucket, -p.cost)
 	}
-	if d := c.levelState(); d != nil && d.turn == p.turn { // nobody has come after it
-		d.turn -= p.gap
+	if l := c.level(); l != nil {
+		l.GiveBack(&g.Limits.Load().Drain, p.level, i, p.cost)
 	}
 	g.Cancelled.Add(p.cost)
 }

@@ -23,12 +23,9 @@ type Totals struct {
 	Level  window.Level // of what drains, before all of them
 }
 
-// advance brings a level forward by a message's totals, less its refunds.
-func (w Update) advance(d window.Drain, l window.Level, bucket int64) window.Level {
-	for next := l.Bucket + 1; next <= bucket; next++ {
-		l = d.Settle(l, []int64{max(w.Admitted.at(next)-w.Refunded.at(next), 0)}, next, next)
-	}
-	return l
+// net is how many hits of a bucket the message tells of, less those that were given back.
+func (w Update) net(bucket int64) int64 {
+	return max(w.Admitted.at(bucket)-w.Refunded.at(bucket), 0)
 }
 
 // at is the total of a bucket.

@@ -1,6 +1,6 @@
 package counter
 
-import "github.com/offpath-io/offpath/pkg/window"
+import "github.com/offpath-io/offpath/pkg/check/internal/level"
 
 // View is a copy of a counter, to look at and to decide with as if it were the counter; nobody else
 // sees it, and the counter stays as it is, with the allowance that lies in it. Nothing that is done
@@ -12,7 +12,7 @@ type View struct {
 	counts        []int64
 	inFlight      []int64
 	refunds       []int64
-	level         levelState
+	level         level.State
 }
 
 // Of makes the view one of the counter of a key, or of what is remembered of it, and returns it as
@@ -42,9 +42,7 @@ func (v *View) blank(g *Group, key string, bucket int64) {
 	v.more = more{counts: v.counts}
 	v.Counter.more = &v.more
 	if g.Shape.Drains() {
-		none := window.Level{Bucket: bucket - int64(g.Live)}
-		v.level.dates.Clear()
-		v.level = levelState{level: none, own: none, dates: v.level.dates}
+		v.level.Reset(bucket - int64(g.Live))
 		v.more.level = &v.level
 	}
 	v.Allowance.Store(0)
@@ -65,8 +63,8 @@ func (v *View) copy(c Locked, now int64) {
 	v.generation, v.overflow = c.generation, c.overflow
 	copy(v.self().Totals(), c.Totals())
 	copy(v.self().Pending(), c.Pending())
-	if d := c.levelState(); d != nil {
-		v.level.copy(d)
+	if l := c.level(); l != nil {
+		v.level.Copy(l)
 	}
 	if r := c.refunded(); r != nil {
 		v.refunds = append(v.refunds[:0], r...)
@@ -95,7 +93,7 @@ func (v *View) withdrawCopy(word uint64, now, until int64) {
 		a.note(now, 0, taken)
 	default:
 		v.self().add(-left)
-		v.self().date(v.Group.Limits.Load(), min(now, until), taken)
+		v.self().level().Date(&v.Group.Limits.Load().Drain, v.Newest, min(now, until), taken)
 		if a != nil {
 			a.note(now, taken, 0)
 		}
