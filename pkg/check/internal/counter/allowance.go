@@ -28,8 +28,8 @@ func (counter *Counter) Take(stamp uint64, now int64) (v verdict, left, until in
 	}
 }
 
-// armUntil is arm with an end of the allowance's own.
-func (c Locked) armUntil(t *Limits, hits, room, until int64) {
+// leaveAllowanceUntil is leaveAllowance with an end of the allowance's own.
+func (c Locked) leaveAllowanceUntil(t *Limits, hits, room, until int64) {
 	if hits <= 0 || t.Restless || c.overflow || !c.Is(queued) || c.Group.Shape.Kind == window.Leaky {
 		return
 	}

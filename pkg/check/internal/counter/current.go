@@ -22,7 +22,7 @@ func (c Locked) Withdraw(now int64) {
 		c.Group.NoteDenied(c.Key(), taken)
 		a.Denied(a.Part, taken)
 		a.note(at, 0, taken)
-		c.doubt(c.Group.Limits.Load(), at, 1, taken)
+		c.recordDenials(c.Group.Limits.Load(), at, 1, taken)
 		return
 	}
 	c.record(taken)
@@ -166,15 +166,15 @@ func (c Locked) charge(cost int64) {
 	c.queue()
 }
 
-// arm leaves an allowance of hits behind, of the so many more that may pass. Only a queued counter
+// leaveAllowance leaves an allowance of hits behind, of the so many more that may pass. Only a queued counter
 // may have one: the flush that takes the counter off its queue withdraws it, so no hit can be taken
 // that no flush will see.
-func (c Locked) arm(t *Limits, at, hits, room int64) {
+func (c Locked) leaveAllowance(t *Limits, at, hits, room int64) {
 	if p := c.Permits(); p != nil {
-		c.armPermits(t, p, hits)
+		c.leavePermits(t, p, hits)
 		return
 	}
-	c.armUntil(t, hits, room, level.Datable(&t.Drain, at, c.End()))
+	c.leaveAllowanceUntil(t, hits, room, level.Datable(&t.Drain, at, c.End()))
 }
 
 // block lets further checks be denied without the lock, until a hit of cost 1 fits again.

@@ -100,7 +100,7 @@ func (c Locked) foresee(t *Limits, at, room, cost int64) (passes bool, left int6
 	if o.Part < 1 && !c.Forecast().Pass(o.Part, cost) {
 		return false, left
 	}
-	c.urge(at, o, w)
+	c.requestReport(at, o, w)
 	return true, max(left-cost, 0)
 }
 
@@ -113,12 +113,12 @@ func (c Locked) foreseeShare(t, full *Limits, at, room, cost int64) (passes bool
 	if left < cost {
 		return false, left
 	}
-	c.urge(at, o, w)
+	c.requestReport(at, o, w)
 	return true, left - cost
 }
 
-// urge asks for a report of a hit that passes, as soon as the fleet should know.
-func (c Locked) urge(at int64, o forecast.Outlook, w forecast.Window) {
+// requestReport asks for a report of a hit that passes, as soon as the fleet should know.
+func (c Locked) requestReport(at int64, o forecast.Outlook, w forecast.Window) {
 	if c.Is(Viewed) {
 		return
 	}
@@ -140,14 +140,14 @@ func (c Locked) retryAfter(t *Limits, at, cost int64) time.Duration {
 	return time.Duration(max(wait, RefusalTime))
 }
 
-// ease leaves an allowance for the next hits, as many as may pass without another look, and at most
+// leaveForecastAllowance leaves an allowance for the next hits, as many as may pass without another look, and at most
 // so many of those that are left. The counter is current.
-func (c Locked) ease(t *Limits, at, most, left int64) {
+func (c Locked) leaveForecastAllowance(t *Limits, at, most, left int64) {
 	if c.Forecast().Part < 1 {
 		return
 	}
 	hits, span := c.Forecast().Ease()
-	c.armUntil(t, min(most, hits), left, level.Datable(&t.Drain, at, min(c.End(), at+span)))
+	c.leaveAllowanceUntil(t, min(most, hits), left, level.Datable(&t.Drain, at, min(c.End(), at+span)))
 }
 
 // refuseMore lets further hits be turned away without the lock, for as long as they surely would
@@ -209,9 +209,9 @@ func (c Locked) foreseeLeaving(by int64) {
 	}
 }
 
-// doubt takes in denials that were made at a time within the counter's newest bucket, or taken as
+// recordDenials takes in denials that were made at a time within the counter's newest bucket, or taken as
 // if they were. The allowance is withdrawn.
-func (c Locked) doubt(t *Limits, at, cost, denials int64) {
+func (c Locked) recordDenials(t *Limits, at, cost, denials int64) {
 	known := func() float64 { return c.Count(t, min(at, c.End()-1)) }
 	c.Forecast().falseDenials.Denied(at, cost, denials, known)
 }

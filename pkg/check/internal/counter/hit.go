@@ -196,15 +196,15 @@ func (h *Hit) admit() {
 	switch a := c.Forecast(); {
 	case a != nil:
 		a.note(h.At, h.Cost, 0)
-		h.ease()
+		h.leaveForecastAllowance()
 	case h.Left > h.room: // let pass in an outage, although it is too much
 	case !h.shared:
-		h.arm(h.Left, h.Left)
+		h.leaveAllowance(h.Left, h.Left)
 	default:
 		if h.Left <= h.By.Capacity/2 { // others should hear of it soon
 			c.Group.Host.Want(fleetstate.NextFast)
 		}
-		h.arm(min(h.Left, c.unforeseen(h.By, h.Left)), h.Left)
+		h.leaveAllowance(min(h.Left, c.unforeseen(h.By, h.Left)), h.Left)
 	}
 }
 
@@ -227,39 +227,39 @@ func (h *Hit) Deny(waits bool, now int64) {
 		// others divide.
 	case a != nil && h.Passes: // denied by another rule
 		a.Return(a.Part, h.Cost)
-		h.ease()
+		h.leaveForecastAllowance()
 	case a != nil:
 		// Nobody lets pass what does not fit by what is known; it would look as if there were
 		// others' hits to expect.
 		if h.Cost <= max(h.room, 1) {
 			a.note(h.At, 0, h.Cost)
-			c.doubt(h.By, h.At, h.Cost, 1)
+			c.recordDenials(h.By, h.At, h.Cost, 1)
 		}
 		if h.Blocks {
 			c.refuseMore(h.By, h.At)
 		}
 		c.awaitFullRound(h.At)
 	case h.room > 0 && h.shared:
-		h.arm(min(h.room, c.unforeseen(h.By, h.room)), h.room)
+		h.leaveAllowance(min(h.room, c.unforeseen(h.By, h.room)), h.room)
 	case h.room > 0:
-		h.arm(h.room, h.room)
+		h.leaveAllowance(h.room, h.room)
 	case h.Blocks:
 		c.block(h.By, h.At)
 	}
 }
 
-// arm leaves an allowance for the next hits: for those within the limit itself, by callers entitled
+// leaveAllowance leaves an allowance for the next hits: for those within the limit itself, by callers entitled
 // to all of it.
-func (h *Hit) arm(hits, room int64) {
+func (h *Hit) leaveAllowance(hits, room int64) {
 	if h.Full == nil {
-		h.Counter.arm(h.By, h.At, h.within(hits), room)
+		h.Counter.leaveAllowance(h.By, h.At, h.within(hits), room)
 	}
 }
 
-// ease is arm for a counter with a forecast.
-func (h *Hit) ease() {
+// leaveForecastAllowance is leaveAllowance for a counter with a forecast.
+func (h *Hit) leaveForecastAllowance() {
 	if h.Full == nil {
-		h.Counter.ease(h.By, h.At, h.within(h.Left), h.Left)
+		h.Counter.leaveForecastAllowance(h.By, h.At, h.within(h.Left), h.Left)
 	}
 }
 

@@ -31,10 +31,10 @@ func (c Locked) forgetBase() {
 // enter brings a counter into the shard's generation: the base of an older one no longer counts.
 // Its allowance is withdrawn, and nothing of it is in flight, or else
 // what is has just been answered in that generation.
-func (c Locked) enter(state uint8) {
-	if c.generation != state {
+func (c Locked) enter(generation uint8) {
+	if c.generation != generation {
 		c.forgetBase()
-		c.generation = state
+		c.generation = generation
 	}
 }
 
@@ -51,10 +51,10 @@ func (w Update) MergeInto(c Locked) (news int64) {
 	return news
 }
 
-// ObserveAnswer takes in the answer to the counter's report, of its shard in a state. If current is
+// ObserveAnswer takes in the answer to the counter's report, of its shard in a generation. If current is
 // false, the answer is of a store that has lost data since, and only ends the report. If overflows,
 // the store had no room for the key.
-func (counter *Counter) ObserveAnswer(state uint8, current, overflows bool, w Update) {
+func (counter *Counter) ObserveAnswer(generation uint8, current, overflows bool, w Update) {
 	c := counter.Lock()
 	defer c.Unlock()
 	c.landLocked(w.Fleet)
@@ -67,7 +67,7 @@ func (counter *Counter) ObserveAnswer(state uint8, current, overflows bool, w Up
 		c.overflow = shape.Period(shape.Bucket(w.Made)) == shape.Period(c.Newest)
 		c.State |= Informed
 	case current:
-		c.enter(state)
+		c.enter(generation)
 		c.observe(w)
 	}
 	if w.Refunding {
@@ -99,15 +99,15 @@ func (c Locked) observe(w Update) {
 	}
 }
 
-// ObserveAlarm takes in an alarm for one key, whose shard is in a state. It returns true if this
+// ObserveAlarm takes in an alarm for one key, whose shard is in a generation. It returns true if this
 // checker holds pending hits of the key, which the fleet should hear of soon.
-func (g *Group) ObserveAlarm(key []byte, state uint8, w Update) (eager bool) {
+func (g *Group) ObserveAlarm(key []byte, generation uint8, w Update) (eager bool) {
 	counter, fleet := g.Holds(key), w.Fleet
 	if counter == nil {
 		if g.Strict != nil { // counts decide nothing there
 			return false
 		}
-		if counter = g.noteUnknown(string(key), state, w); counter == nil {
+		if counter = g.noteUnknown(string(key), generation, w); counter == nil {
 			return false
 		}
 	}
@@ -120,7 +120,7 @@ func (g *Group) ObserveAlarm(key []byte, state uint8, w Update) (eager bool) {
 	// The report in flight may or may not be in these totals. They are a floor, and as long as it
 	// is in flight the old generation's base is the only place where its hits are counted.
 	if !c.Is(InFlight) {
-		c.enter(state)
+		c.enter(generation)
 	}
 	waits := c.Is(deferred)
 	c.endDeferral()
@@ -131,13 +131,13 @@ func (g *Group) ObserveAlarm(key []byte, state uint8, w Update) (eager bool) {
 
 // noteUnknown remembers an alarm for a key without a live counter. It gets one, which is returned,
 // if it is blocked or there is plenty of room; otherwise it goes to the idle cache.
-func (g *Group) noteUnknown(key string, state uint8, w Update) *Counter {
+func (g *Group) noteUnknown(key string, generation uint8, w Update) *Counter {
 	c := New(g, key, w.Fleet)
 	if old := g.Recall(key); old.Counter != nil {
 		c.Learn(old)
 	}
 	c.rotate(w.Fleet)
-	c.enter(state)
+	c.enter(generation)
 	w.MergeInto(c)
 	c.observeRefunds(w)
 	if room, _ := c.Room(g.Limits.Load(), w.Fleet); room < 1 || !g.Host.Crowded() {

@@ -23,8 +23,8 @@ func (c Locked) permitted(p *permit.Account, at int64) int64 { return p.Room(c.M
 // permitsEnd is until when permits of the newest bucket may be spent.
 func (c Locked) permitsEnd() int64 { return c.End() - c.Group.Host.Clock.Error() }
 
-// armPermits leaves an allowance behind.
-func (c Locked) armPermits(t *Limits, p *permit.Account, room int64) {
+// leavePermits leaves an allowance behind.
+func (c Locked) leavePermits(t *Limits, p *permit.Account, room int64) {
 	give, ask := p.Allowance(room)
 	if ask {
 		c.Ask(p)
@@ -34,7 +34,7 @@ func (c Locked) armPermits(t *Limits, p *permit.Account, room int64) {
 	}
 	give = min(give, mostLeft)
 	p.Spend(c.Newest, give)
-	c.armUntil(t, give, room, c.permitsEnd())
+	c.leaveAllowanceUntil(t, give, room, c.permitsEnd())
 }
 
 // blockPermits lets further checks be denied without the lock, while asking for permits is in vain.

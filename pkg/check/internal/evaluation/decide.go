@@ -40,8 +40,8 @@ func (a *evaluation) ask(d *Decision, now int64) {
 		q := &a.decisions[i]
 		*next = Decision{}
 		q.ask(next, now, a.key(i))
-		if a.purpose == Reserving && a.mayLine(q) {
-			q.line(next, now)
+		if a.purpose == Reserving && a.mayQueue(q) {
+			q.queue(next, now)
 		}
 		q.denies = !next.Allowed
 		place := &by

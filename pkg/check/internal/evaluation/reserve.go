@@ -56,15 +56,15 @@ func (a *evaluation) reservation(now int64) *Reservation {
 	return r
 }
 
-// mayLine says whether callers of a rule may have their turn later: by key always, by attributes if
+// mayQueue says whether callers of a rule may have their turn later: by key always, by attributes if
 // the rule says so.
-func (a *evaluation) mayLine(q *ruleDecision) bool {
+func (a *evaluation) mayQueue(q *ruleDecision) bool {
 	return q.HasCounter() && !q.barred && !q.isShadow() && q.limiter.Group.Shape.Drains() &&
 		(a.Rules == nil || q.limits.Rule.OnLimit.Queue)
 }
 
-// line turns a denial into a later turn, if there is one. The counter is locked and current.
-func (q *ruleDecision) line(d *Decision, now int64) {
+// queue turns a denial into a later turn, if there is one. The counter is locked and current.
+func (q *ruleDecision) queue(d *Decision, now int64) {
 	if d.Allowed {
 		return
 	}

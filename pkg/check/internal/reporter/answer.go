@@ -102,7 +102,7 @@ func (r *Reporter) mergeRefresh(s *shard, f *inFlightReport, m *events.Refresh, 
 			others[key.kind] = news
 			continue
 		}
-		key.counter.ObserveAnswer(s.state, current, overflows, counter.Update{
+		key.counter.ObserveAnswer(s.localGeneration, current, overflows, counter.Update{
 			Fleet: fleet, Made: f.message.Made, Admitted: news,
 			Denied: others[counter.DeniedHits], Refunded: others[counter.RefundedHits],
 			Refunding: refunding[key.counter.Group],
@@ -159,16 +159,16 @@ func (r *Reporter) follow(s *shard, generation, known uint64) bool {
 	case generation < s.generation && known < s.generation:
 		return false
 	case s.generation != 0:
-		r.enterState(s)
+		r.enterGeneration(s)
 	}
 	s.generation = generation
 	return true
 }
 
-// enterState lets the bases of the shard's counters count no longer.
-func (r *Reporter) enterState(s *shard) {
-	r.states++
-	s.state = r.states
+// enterGeneration lets the bases of the shard's counters count no longer.
+func (r *Reporter) enterGeneration(s *shard) {
+	r.generations++
+	s.localGeneration = r.generations
 }
 
 // land ends a flight, and puts its hits down as answered or lost.

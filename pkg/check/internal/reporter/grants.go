@@ -11,12 +11,12 @@ import (
 
 // granted takes in the answer to a lease request.
 func (r *Reporter) granted(m *events.Grant, now int64) error {
-	if m.Epoch != r.o.Epoch || int64(m.Shard) >= int64(len(r.leases.lines)) {
-		shards := len(r.leases.lines)
+	if m.Epoch != r.o.Epoch || int64(m.Shard) >= int64(len(r.leases.queues)) {
+		shards := len(r.leases.queues)
 		return fmt.Errorf("grant: for epoch %x, shard %d of %d", m.Epoch, m.Shard, shards)
 	}
 	r.noteContact(now)
-	x := &r.leases.lines[m.Shard]
+	x := &r.leases.queues[m.Shard]
 	f := x.flight
 	if f == nil || f.sequence != m.Sequence {
 		r.counts.Ignored++
@@ -55,7 +55,7 @@ const longestWait = 2 * events.MaxWindow
 
 // leaseRefused takes in that an aggregator will not answer a request. The number of shards may have
 // changed, so it asks for that; the request is made anew after the usual time.
-func (r *Reporter) leaseRefused(x *line, m *events.Grant, now int64) error {
+func (r *Reporter) leaseRefused(x *leaseQueue, m *events.Grant, now int64) error {
 	r.counts.LeasesRefused++
 	x.notBefore = x.flight.retryAt
 	r.shards[m.Shard].aggregator = 0
@@ -78,8 +78,8 @@ func (r *Reporter) take(asking *counter.Counter, g *permit.Grant, fleet int64) {
 // reshardLeases gives every shard its queue. If there were others before, the store was made anew,
 // and what the old one had granted is not spent any more.
 func (r *Reporter) reshardLeases() {
-	old := r.leases.lines
-	r.leases.lines = make([]line, len(r.shards))
+	old := r.leases.queues
+	r.leases.queues = make([]leaseQueue, len(r.shards))
 	for i := range old {
 		x := &old[i]
 		if x.flight != nil {

@@ -69,10 +69,10 @@ func (r *Reporter) reshard(shards int, now int64) {
 	old := r.shards
 	r.shards = make([]shard, shards)
 	if len(old) > 0 { // what was known of the old shards' counters means nothing now
-		r.states++
+		r.generations++
 	}
 	for i := range r.shards {
-		r.shards[i].state = r.states
+		r.shards[i].localGeneration = r.generations
 	}
 	r.reshardLeases()
 	for i := range old {

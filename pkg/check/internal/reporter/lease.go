@@ -24,8 +24,8 @@ func (r *Reporter) stepLeases(now int64) (next int64) {
 	r.reviewPermits(r.host.Clock.Fleet(now))
 	r.host.CollectAsks(r.enqueueAsk)
 	next = neverDue
-	for i := range r.leases.lines {
-		x := &r.leases.lines[i]
+	for i := range r.leases.queues {
+		x := &r.leases.queues[i]
 		if x.flight != nil && now >= x.flight.retryAt {
 			r.counts.LeasesRepeated++
 			r.shards[i].aggregator = 0
@@ -48,7 +48,7 @@ func (r *Reporter) stepLeases(now int64) (next int64) {
 }
 
 // request makes a request of the counters that have waited longest, and sends it.
-func (r *Reporter) request(number uint32, x *line, now int64) {
+func (r *Reporter) request(number uint32, x *leaseQueue, now int64) {
 	fleet, s := r.host.Clock.Fleet(now), &r.shards[number]
 	r.leases.build++
 	r.sequence++

@@ -17,12 +17,12 @@ func (r *Reporter) enqueue(c *counter.Counter) {
 }
 
 func (r *Reporter) enqueueAsk(c *counter.Counter) {
-	if len(r.leases.lines) == 0 {
+	if len(r.leases.queues) == 0 {
 		r.leases.unsharded = append(r.leases.unsharded, c)
 		return
 	}
-	i := events.Shard(c.Group.Name, c.Key(), uint32(len(r.leases.lines)))
-	r.leases.lines[i].queue.Push(c)
+	i := events.Shard(c.Group.Name, c.Key(), uint32(len(r.leases.queues)))
+	r.leases.queues[i].queue.Push(c)
 }
 
 // collectLate notes which limiters have late hits to report, each in its own shard.
@@ -41,7 +41,7 @@ func (r *Reporter) collectLate() {
 }
 
 // again puts the counters of a request that has not been answered back into the queue.
-func (x *line) again() {
+func (x *leaseQueue) again() {
 	for _, c := range x.flight.counters {
 		x.queue.Push(c)
 	}

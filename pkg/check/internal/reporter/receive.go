@@ -52,7 +52,7 @@ func (r *Reporter) unheard(now int64) {
 			f.toAny = false
 			return
 		}
-		if f := r.leases.lines[i].flight; f != nil && f.toAny {
+		if f := r.leases.queues[i].flight; f != nil && f.toAny {
 			f.toAny = false
 			return
 		}
@@ -70,7 +70,7 @@ func (r *Reporter) unheard(now int64) {
 		if s.flight != nil {
 			s.flight.retryAt = now
 		}
-		if x := &r.leases.lines[i]; x.flight != nil {
+		if x := &r.leases.queues[i]; x.flight != nil {
 			x.flight.retryAt = now
 		}
 	}
@@ -103,7 +103,7 @@ func (r *Reporter) alarm(m *events.Alarm, now int64) {
 	counter.EachTotals(m.Totals, counter.AdmittedHits, func(rule uint32, key []byte, news counter.Totals) {
 		if l := groups[rule]; l != nil {
 			id := asked{l, string(key)}
-			eager = l.ObserveAlarm(key, s.state, counter.Update{
+			eager = l.ObserveAlarm(key, s.localGeneration, counter.Update{
 				Fleet: fleet, Made: m.Made, Admitted: news,
 				Denied: others[counter.DeniedHits][id], Refunded: others[counter.RefundedHits][id],
 			}) || eager
@@ -113,7 +113,7 @@ func (r *Reporter) alarm(m *events.Alarm, now int64) {
 	counter.EachTotals(m.Totals, counter.RefundedHits, func(rule uint32, key []byte, news counter.Totals) {
 		l := groups[rule]
 		if _, left := others[counter.RefundedHits][asked{l, string(key)}]; left && l != nil { // the admitted ones are in another message
-			eager = l.ObserveAlarm(key, s.state, counter.Update{Fleet: fleet, Made: m.Made, Refunded: news}) || eager
+			eager = l.ObserveAlarm(key, s.localGeneration, counter.Update{Fleet: fleet, Made: m.Made, Refunded: news}) || eager
 		}
 	})
 	if eager {

@@ -77,7 +77,7 @@ type Reporter struct {
 	// olderUntil is the fleet's time until which reports are made for aggregators that do not know
 	// of refunds.
 	olderUntil   int64
-	states       uint8 // counts the generations that shards have entered
+	generations  uint8 // counts the generations that shards have entered
 	now          int64 // own time of the last step or message
 	other        int   // a number of shards that differs, and was heard once
 	nextFlush    int64
@@ -98,11 +98,11 @@ type shard struct {
 	queue queue.FIFO[*counter.Counter]
 	late  queue.FIFO[*counter.Group] // with late hits to report here
 	// settlements to report here.
-	settlements queue.FIFO[settlement.Settlement]
-	taken       uint64 // counters ever taken off the queue
-	generation  uint64
-	state       uint8 // stands for the generation; counters compare it with theirs
-	flight      *inFlightReport
+	settlements     queue.FIFO[settlement.Settlement]
+	taken           uint64 // counters ever taken off the queue
+	generation      uint64
+	localGeneration uint8 // stands for the generation; counters compare it with theirs
+	flight          *inFlightReport
 	// aggregator is the ID of the one that has answered last, which is asked first; 0 for any.
 	aggregator uint64
 	missed     bool            // a round came while it was not answered
@@ -154,14 +154,14 @@ type ownHits struct {
 // what is the case by then; all its numbers are absolute, so it does no harm if the first one
 // arrives after all. The reporter's lock guards all but the atomic fields.
 type leases struct {
-	lines     []line                       // by shard
+	queues    []leaseQueue                 // by shard
 	unsharded []*counter.Counter           // counters that ask while the shards are not known
 	reviews   queue.Heap[*counter.Counter] // counters that hold permits, by when to review them
 	build     uint64                       // numbers the requests, to give rules their index
 }
 
-// line is one shard's queue of counters that ask, and the request on its way.
-type line struct {
+// leaseQueue is one shard's queue of counters that ask, and the request on its way.
+type leaseQueue struct {
 	queue     queue.FIFO[*counter.Counter]
 	flight    *inFlightLease
 	notBefore int64         // own time of the next request
