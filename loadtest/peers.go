@@ -32,7 +32,7 @@ func newPeers() *cobra.Command {
 	}
 	flags.Topic(cmd, "Benchmarks", func(s *pflag.FlagSet) {
 		s.StringVar(&pattern, "bench", pattern, "`PATTERN` of benchmarks, as go test has it: "+
-			"Decide, Network or Doors, and names with / between")
+			"Decide, Network or APIs, and names with / between")
 		s.StringVar(&cores, "cpu", cores, "`LIST` of numbers of cores")
 		flags.Add(s, &count, "count",
 			"run each `N` times, at about four minutes each; medians want 5 or more",

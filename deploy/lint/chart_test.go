@@ -60,7 +60,7 @@ nats:
 redis: {user: offpath, passwordKey: password, tls: {secret: redis-tls, cert: tls.crt, key: tls.key}}
 aggregator: {consoleTokens: {secret: console}, entriesSigningKey: {secret: signing}, adminTLS: {secret: admin}}
 checker:
-  tls: {secret: doors, clientCA: ca.crt}
+  tls: {secret: apis, clientCA: ca.crt}
   adminTLS: {secret: admin}
   keyHash: {secret: hash}
   receiptKey: {secret: receipts}
@@ -127,10 +127,10 @@ func TestChartFiles(t *testing.T) {
 				"--nats-ca=/etc/offpath/nats-tls/ca.crt --nats-cert=/etc/offpath/nats-tls/tls.crt --nats-key=/etc/offpath/nats-tls/tls.key " +
 				"--nats-creds=/etc/offpath/nats/user.creds " + trust +
 				"--admin-cert=/etc/offpath/admin-tls/tls.crt --admin-key=/etc/offpath/admin-tls/tls.key " +
-				"--listen-cert=/etc/offpath/doors-tls/tls.crt --listen-key=/etc/offpath/doors-tls/tls.key --listen-client-ca=/etc/offpath/doors-tls/ca.crt " +
-				"--grpc-cert=/etc/offpath/doors-tls/tls.crt --grpc-key=/etc/offpath/doors-tls/tls.key --grpc-client-ca=/etc/offpath/doors-tls/ca.crt " +
+				"--listen-cert=/etc/offpath/api-tls/tls.crt --listen-key=/etc/offpath/api-tls/tls.key --listen-client-ca=/etc/offpath/api-tls/ca.crt " +
+				"--grpc-cert=/etc/offpath/api-tls/tls.crt --grpc-key=/etc/offpath/api-tls/tls.key --grpc-client-ca=/etc/offpath/api-tls/ca.crt " +
 				"--key-hash=/etc/offpath/key-hash/secret --receipt-key-file=/etc/offpath/receipt-key/key",
-			"admin-tls=admin doors-tls=doors key-hash=hash nats=nats-c nats-tls=nats-tls receipt-key=receipts",
+			"admin-tls=admin api-tls=apis key-hash=hash nats=nats-c nats-tls=nats-tls receipt-key=receipts",
 		},
 	}
 	for _, o := range render(t, chart, "-f", write(t, "values.yaml", values)) {
@@ -169,7 +169,7 @@ func TestChartFiles(t *testing.T) {
 	}
 }
 
-// TestWhoGetsIn: callers reach the checkers' doors, where they may settle, and nothing else;
+// TestWhoGetsIn: callers reach the checkers' APIs, where they may settle, and nothing else;
 // Prometheus reaches admin ports, where the console is, and nothing else; and nobody else anything.
 func TestWhoGetsIn(t *testing.T) {
 	const chosen = `
@@ -179,11 +179,11 @@ networkPolicy:
   monitoring: [{namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: monitoring}}, podSelector: {matchLabels: {app: prometheus}}}]
 serviceMonitor: {enabled: true}
 `
-	const doors, admin = "checker:grpc checker:http", "aggregator:admin checker:admin"
+	const apis, admin = "checker:grpc checker:http", "aggregator:admin checker:admin"
 	for values, want := range map[string]map[visitor]string{
-		"{}": {{own, ""}: doors, {own, "prometheus"}: doors, {"shop", ""}: "", {"monitoring", "prometheus"}: ""},
+		"{}": {{own, ""}: apis, {own, "prometheus"}: apis, {"shop", ""}: "", {"monitoring", "prometheus"}: ""},
 		chosen: {
-			{own, ""}: "", {own, "prometheus"}: "", {own, "gateway"}: doors, {"shop", ""}: doors, {"web", "gateway"}: doors, {"other", "gateway"}: "",
+			{own, ""}: "", {own, "prometheus"}: "", {own, "gateway"}: apis, {"shop", ""}: apis, {"web", "gateway"}: apis, {"other", "gateway"}: "",
 			{"monitoring", "prometheus"}: admin, {"monitoring", ""}: "",
 		},
 	} {

@@ -190,8 +190,8 @@ func (b *tab) blocks(t *testing.T, f *fleet, key string) {
 func awaitAll(t *testing.T, f *fleet, key string, pass bool) {
 	t.Helper()
 	until(t, func() string {
-		for door := range f.doors {
-			if f.ask(t, door, key) != pass {
+		for api := range f.apis {
+			if f.ask(t, api, key) != pass {
 				return fmt.Sprintf("pass %v: never at every checker", pass)
 			}
 		}

@@ -20,7 +20,7 @@ const fleetToken = "a-token-that-nobody-guesses"
 
 // A fleet is two aggregators, with a console each, and two checkers, as their programs run.
 type fleet struct {
-	consoles, doors, metrics []string // URLs
+	consoles, apis, metrics []string // URLs
 }
 
 func startFleet(t *testing.T, rules string) *fleet {
@@ -44,7 +44,7 @@ func startFleet(t *testing.T, rules string) *fleet {
 	for range 2 {
 		p := startProgram(t, filepath.Join(dir, "checker"), "--nats", nats.URL(), "--rules", filepath.Join(dir, "rules.yaml"),
 			"--admin", "127.0.0.1:0", "--listen", "127.0.0.1:0", "--grpc", "127.0.0.1:0")
-		f.doors = append(f.doors, p.find(`HTTP API +(http://\S+)`))
+		f.apis = append(f.apis, p.find(`HTTP API +(http://\S+)`))
 		f.metrics = append(f.metrics, p.find(`admin +(http://\S+/metrics)`))
 	}
 	return f
@@ -85,12 +85,12 @@ func (p *program) find(pattern string) (group string) {
 	return group
 }
 
-// ask asks one door about a key, and returns whether it may pass.
-func (f *fleet) ask(t *testing.T, door int, user string) bool {
+// ask asks one API about a key, and returns whether it may pass.
+func (f *fleet) ask(t *testing.T, api int, user string) bool {
 	t.Helper()
 	body, err := json.Marshal(map[string]any{"attributes": map[string]string{"user": user}})
 	must(t, err)
-	status, answer := daemontest.Do(t, http.MethodPost, f.doors[door], string(body))
+	status, answer := daemontest.Do(t, http.MethodPost, f.apis[api], string(body))
 	if status != 200 && status != 429 {
 		t.Fatalf("status %d: %s", status, answer)
 	}

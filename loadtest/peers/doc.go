@@ -1,11 +1,11 @@
-// Package peers measures offpath's decisions beside other limiters', and its doors beside servers that only answer, in one
+// Package peers measures offpath's decisions beside other limiters', and its APIs beside servers that only answer, in one
 // benchmark run. It is a
 // module of its own, so that the others stay out of offpath's dependencies. It needs redis-server.
 //
 //	go test -run '^$' -bench . -cpu 1,2 -count 5 -timeout 0 . | tee /tmp/peers.txt
 //	(cd ../.. && go tool -modfile=tools/go.mod benchstat -col /limiter /tmp/peers.txt)
 //
-// takes about 20 minutes; -bench Decide, Network or Doors runs a part of it. The repeats of -count come
+// takes about 20 minutes; -bench Decide, Network or APIs runs a part of it. The repeats of -count come
 // one right after the other, so on a machine that others use it is better to run it five times with
 // -count 1: then each limiter gets its share of the bad moments. What counts are the ratios.
 //
@@ -19,9 +19,9 @@
 // or 10,000 hits per second of all together. In the end every hit that offpath admitted must be counted
 // in Redis' ledger, or the benchmark fails.
 //
-// BenchmarkDoors is a door of cmd/checker beside a bare server, over a socket; it says itself what its columns are.
+// BenchmarkAPIs is an API of cmd/checker beside a bare server, over a socket; it says itself what its columns are.
 //
-//	go test -run '^$' -bench Doors -benchtime 5x .
+//	go test -run '^$' -bench APIs -benchtime 5x .
 //
 // The columns of the others:
 //

@@ -36,7 +36,7 @@ func TestAllocations(t *testing.T) {
 	}
 }
 
-// BenchmarkShouldRateLimit is the service alone, without gRPC. BenchmarkDoors of loadtest/peers is
+// BenchmarkShouldRateLimit is the service alone, without gRPC. BenchmarkAPIs of loadtest/peers is
 // over a socket.
 func BenchmarkShouldRateLimit(b *testing.B) {
 	service := New(newChecker(b, benchRules), Options{})

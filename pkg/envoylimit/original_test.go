@@ -31,7 +31,7 @@ func TestAnswersOfTheOriginal(t *testing.T) {
 	must(t, err)
 	var o original
 	must(t, yaml.Unmarshal(text, &o))
-	doors, err := os.ReadFile("../../docs/adapters.md")
+	apis, err := os.ReadFile("../../docs/adapters.md")
 	must(t, err)
 	unused := slices.Clone(o.Differences)
 	for _, c := range o.Cases {
@@ -47,7 +47,7 @@ func TestAnswersOfTheOriginal(t *testing.T) {
 		})
 	}
 	for _, d := range o.Differences {
-		if !strings.Contains(string(doors), "**"+d+"**") {
+		if !strings.Contains(string(apis), "**"+d+"**") {
 			t.Errorf("docs/adapters.md does not tell of the difference %q", d)
 		}
 	}

@@ -1,5 +1,5 @@
 {{/*
-The checker's container: (list . HOST), where its doors listen; its admin port listens everywhere, for probes. With a host it is one of
+The checker's container: (list . HOST), where its APIs listen; its admin port listens everywhere, for probes. With a host it is one of
 several containers of somebody's pod, in which names of ports must be unique: then it has but one, for probes.
 */}}
 {{- define "offpath.checkerContainer" -}}

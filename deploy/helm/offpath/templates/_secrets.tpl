@@ -19,7 +19,7 @@ there too, and is read again without a restart. They are readable by root and by
 {{- with $p.consoleTokens.secret }}{{- $_ := set $dirs "console" . }}{{- end }}
 {{- with $p.entriesSigningKey.secret }}{{- $_ := set $dirs "entries-key" . }}{{- end }}
 {{- else }}
-{{- with $p.tls.secret }}{{- $_ := set $dirs "doors-tls" . }}{{- end }}
+{{- with $p.tls.secret }}{{- $_ := set $dirs "api-tls" . }}{{- end }}
 {{- with $p.keyHash.secret }}{{- $_ := set $dirs "key-hash" . }}{{- end }}
 {{- with $p.receiptKey.secret }}{{- $_ := set $dirs "receipt-key" . }}{{- end }}
 {{- end }}
@@ -86,11 +86,11 @@ there too, and is read again without a restart. They are readable by root and by
 {{- end }}
 {{- else }}
 {{- if $p.tls.secret }}
-{{- range $door := ternary (list "listen" "grpc") (list "listen") $p.grpc }}
-- --{{ $door }}-cert=/etc/offpath/doors-tls/{{ $p.tls.cert }}
-- --{{ $door }}-key=/etc/offpath/doors-tls/{{ $p.tls.key }}
+{{- range $api := ternary (list "listen" "grpc") (list "listen") $p.grpc }}
+- --{{ $api }}-cert=/etc/offpath/api-tls/{{ $p.tls.cert }}
+- --{{ $api }}-key=/etc/offpath/api-tls/{{ $p.tls.key }}
 {{- with $p.tls.clientCA }}
-- --{{ $door }}-client-ca=/etc/offpath/doors-tls/{{ . }}
+- --{{ $api }}-client-ca=/etc/offpath/api-tls/{{ . }}
 {{- end }}
 {{- end }}
 {{- end }}

@@ -34,7 +34,7 @@ const acquire = 20 * time.Millisecond
 // heapBound is how large a server's memory grows before it is collected.
 const heapBound = 256 << 20
 
-// kinds are what runs in processes of their own: the doors, and beside each a bare server, which decodes the same
+// kinds are what runs in processes of their own: the APIs, and beside each a bare server, which decodes the same
 // message and answers a constant of the same size.
 var kinds = map[string]func(net.Listener) error{
 	"http/bare": func(l net.Listener) error { return serveHTTP(l, http.HandlerFunc(bareHTTP)) },
@@ -100,7 +100,7 @@ func serveRLS(l net.Listener, service ratelimitv3.RateLimitServiceServer) error 
 
 const bareAnswer = `{"allowed":true,"rule":"bench","limit":1000000000000,"remaining":999999999999,"retry_after_ms":0,"reset_ms":60000,"freshness":"fresh"}` + "\n"
 
-// bareHTTP is the door without what is behind it, as one would write it.
+// bareHTTP is the API without what is behind it, as one would write it.
 func bareHTTP(w http.ResponseWriter, r *http.Request) {
 	var question struct {
 		Attributes map[string]string `json:"attributes"`

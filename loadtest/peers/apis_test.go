@@ -19,8 +19,8 @@ const (
 	halfFor, warming, halves = 250 * time.Millisecond, 100 * time.Millisecond, 4
 )
 
-// doors are asked by the load that each understands.
-var doors = []struct {
+// APIs are asked by the load that each understands.
+var apis = []struct {
 	name string
 	load func(address string) httpload.Options
 }{
@@ -32,7 +32,7 @@ var doors = []struct {
 	}},
 }
 
-// BenchmarkDoors measures a door, with a checker and its reporter behind it, beside a bare server that decodes the same message
+// BenchmarkAPIs measures an API, with a checker and its reporter behind it, beside a bare server that decodes the same message
 // and answers a constant. Both are processes of their own, asked by the same client over a real socket, in turn: as
 // many rounds as -benchtime says, 5x for medians of 5 (of the p99 four are taken in each round).
 //
@@ -41,9 +41,9 @@ var doors = []struct {
 //	offpath-p99-µs, bare-p99-µs of a request since it was due, at half of the bare server's req/s
 //	p99-ratio                   offpath's to the bare server's
 //	cpu-ratio                   of the processor time that each server took for all of this
-func BenchmarkDoors(b *testing.B) {
-	for _, d := range doors {
-		b.Run("door="+d.name, func(b *testing.B) {
+func BenchmarkAPIs(b *testing.B) {
+	for _, d := range apis {
+		b.Run("api="+d.name, func(b *testing.B) {
 			bare, ours := newSide(b, d.name+"/bare", d.load), newSide(b, d.name+"/offpath", d.load)
 			defer debug.SetGCPercent(debug.SetGCPercent(1000)) // the client's collections are in neither's time
 			for range b.N {
@@ -120,9 +120,9 @@ func median(values []float64) float64 {
 	return (sorted[(n-1)/2] + sorted[n/2]) / 2
 }
 
-// The bare servers answer what the doors do, and as much.
+// The bare servers answer what the APIs do, and as much.
 func TestBareServersAnswerAlike(t *testing.T) {
-	for _, d := range doors {
+	for _, d := range apis {
 		for _, kind := range []string{"/bare", "/offpath"} {
 			c := start(t, d.name+kind)
 			o := d.load(c.address)
