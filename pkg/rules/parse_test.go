@@ -149,3 +149,22 @@ func FuzzParse(f *testing.F) {
 		}
 	})
 }
+
+// TestAttributesMayBeNamedRules: the name of the list of rules is no other name than others, further
+// down.
+func TestAttributesMayBeNamedRules(t *testing.T) {
+	set, err := Parse([]byte(`rules:
+  - {name: a, key: [rules], limit: 1/second, match: {rules: x}, exclude: {rules: [y, z]}, allow: {rules: [v]}, deny: {rules: [w]}}
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := set.Rules()[0]
+	if len(r.Allow) != 1 || r.Allow[0].Attribute != "rules" || len(r.Deny) != 1 || len(r.Exclude) != 2 {
+		t.Errorf("%+v", r)
+	}
+	_, err = Parse([]byte("rules:\n  - {name: a, limit: 1/second, deny: {rules: [7, {}]}}\n"))
+	if err == nil || !strings.Contains(err.Error(), "rules: ") || strings.Contains(err.Error(), "want a mapping") {
+		t.Errorf("a mistake within: %v", err)
+	}
+}

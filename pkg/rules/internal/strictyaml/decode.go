@@ -83,12 +83,14 @@ func (d *Document) done() bool { return d.full() || d.aliased > maxAliased }
 
 // refused refuses a node that is a mistake whatever is read from it.
 func (d *Document) refused(n *yaml.Node) bool {
-	name, _ := d.step(1).(string)
-	_, entry := d.step(1).(int)
+	var name string // "" of an entry of a list
+	if at := len(d.path) - 1; at >= 0 {
+		name, _ = d.path[at].(string)
+	}
 	switch {
 	case !d.format.Loose && (n.Kind == yaml.AliasNode || n.Anchor != ""):
 		d.refuse(n, unaliased)
-	case entry && d.step(2) == d.format.List && n.Kind != yaml.MappingNode:
+	case isEntry(d.path, d.format.List) && n.Kind != yaml.MappingNode:
 		one := strings.TrimSuffix(d.format.List, "s")
 		d.refuse(n, "%s: want a mapping, got %s", one, describe(n))
 	case n.Tag == nullTag && n.Kind == yaml.ScalarNode && !slices.Contains(d.format.Nullable, name):
@@ -106,14 +108,6 @@ func (d *Document) refused(n *yaml.Node) bool {
 }
 
 const unaliased = "anchors and aliases are not supported: write it out"
-
-// step is a step of d.path, counted from its end, or nil.
-func (d *Document) step(back int) any {
-	if back > len(d.path) {
-		return nil
-	}
-	return d.path[len(d.path)-back]
-}
 
 // readValue reads a value that is not null.
 func (d *Document) readValue(n *yaml.Node, into reflect.Value) {

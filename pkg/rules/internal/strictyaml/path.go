@@ -30,16 +30,27 @@ func PathText(path []any, list string) string {
 		}
 		switch step := step.(type) {
 		case int:
-			if _, inside := next.(string); inside && path[max(i-1, 0)] != list {
+			if _, inside := next.(string); inside && !isEntry(path[:i+1], list) {
 				fmt.Fprintf(&b, "entry %d: ", step+1)
 			}
 		case string:
-			if _, entry := next.(int); !entry || step != list {
+			if i+1 == len(path) || !isEntry(path[:i+2], list) {
 				b.WriteString(label(step))
 			}
 		}
 	}
 	return b.String()
+}
+
+// isEntry says whether a path leads to an entry of the list of that name, at the top of the document
+// or in an entry of such a list; attributes may have that name too.
+func isEntry(path []any, list string) bool {
+	for i, step := range path {
+		if _, place := step.(int); place != (i%2 == 1) || !place && step != list {
+			return false
+		}
+	}
+	return len(path) > 0 && len(path)%2 == 0
 }
 
 var plainName = regexp.MustCompile(`^[a-z_]{1,40}$`)
