@@ -24,7 +24,7 @@
 //   - request.go, do.go: all modes; wait.go, line.go: callers that wait; settle.go: costs that are
 //     known afterwards
 //   - reload.go puts a set of rules in force, retired.go keeps the limiters of rules that are gone
-//   - stats.go, rulestats.go, trace.go: what others can follow
+//   - stats.go, rulestats.go, rulecounts.go, trace.go: what others can follow
 package check
 
 import (
@@ -100,7 +100,8 @@ func (c *Checker) Check(attrs identity.Attributes, cost int64) (d Decision) {
 
 // retirees are the limiters whose rules are no longer in force. The reporter's lock guards them.
 type retirees struct {
-	retired []*ruleset.Limiter // the one to look at next first
+	retired []*ruleset.Limiter        // the one to look at next first; some have come back since
+	listed  map[*ruleset.Limiter]bool // they are in retired
 	at      map[counter.ID]*ruleset.Limiter
 	gone    map[counter.ID]gone
 	past    map[string]RuleStats // by rule, what those that are gone have counted, while the rule is in force
@@ -151,7 +152,7 @@ func (c *Checker) limiters() iter.Seq[*ruleset.Limiter] {
 			}
 		}
 		for _, l := range c.retirees.retired {
-			if !yield(l) {
+			if l.Group.Retired.Load() && !yield(l) {
 				return
 			}
 		}

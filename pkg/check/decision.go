@@ -3,7 +3,6 @@ package check
 import (
 	"time"
 
-	"github.com/offpath-io/offpath/pkg/check/internal/evaluation"
 	"github.com/offpath-io/offpath/pkg/check/internal/fleetstate"
 )
 
@@ -50,9 +49,10 @@ type Decision struct {
 }
 
 // Never is the RetryAfter of a hit that costs more than the limit.
-const Never = evaluation.Never
+const Never = time.Duration(1<<63 - 1)
 
-// Freshness says how current a checker's knowledge of the rest of the fleet is.
+// Freshness says how current a checker's knowledge of the rest of the fleet is. Its String is the
+// name in lower case, such as "local_share".
 type Freshness = fleetstate.Freshness
 
 const (

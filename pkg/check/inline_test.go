@@ -182,3 +182,15 @@ func TestInlineLimitsOutnumberStamps(t *testing.T) {
 		decided(t, checkInline(t, c, noon, inlineLimit("a", 1), "l", 1), false, "a hit")
 	}
 }
+
+// TestInlineLimitsAllocateNothing for a name and a limit that are known, with their buckets or
+// without.
+func TestInlineLimitsAllocateNothing(t *testing.T) {
+	c := newChecker(t, Options{}, rule("r", 10, time.Minute, 1))
+	for _, buckets := range []int{0, 1} {
+		of := &InlineLimit{Name: "a", Window: window.Shape{Length: time.Minute, Buckets: buckets}, Limit: 1_000_000}
+		check := func() { c.Do(Request{Inline: of, Key: "k"}) }
+		check()
+		equal(t, testing.AllocsPerRun(100, check), 0, "allocations with %d buckets", buckets)
+	}
+}

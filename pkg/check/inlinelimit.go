@@ -21,10 +21,10 @@ type InlineLimit struct {
 
 const (
 	// MaxInlineName is the most bytes of an InlineLimit's name.
-	MaxInlineName = ruleset.MaxInlineName
+	MaxInlineName = 100
 	// MaxInlineLimits is the most names of inline limits that a checker counts under. It gives none
 	// up.
-	MaxInlineLimits = ruleset.MaxInlineLimits
+	MaxInlineLimits = 1024
 )
 
 // ErrInlineLimits is the Result.Err of one name more than MaxInlineLimits.

@@ -2,6 +2,7 @@ package check
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -217,4 +218,21 @@ func TestRefundsEndStrictBlocks(t *testing.T) {
 	f.asksNothing(3, 1000, 10)
 	f.alarmRows(noon+second, l, "k", keyTotal{counter.RefundedHits, 5})
 	f.asks(1000, leaseWish{want: 1})
+}
+
+// TestHintAfterAReceipt: a hint is for the keys of its report, also if a receipt has been made of
+// another key of the rule since that was sent.
+func TestHintAfterAReceipt(t *testing.T) {
+	f, l := fleetAndLimiter(t, Options{}, rule("r", 20, time.Minute, 1))
+	atTime(noon, l).Check("k", 1)
+	now := noon + 50*ms
+	atTime(now, f).Step()
+	receipt(t, l, now, "x", 2)
+	m := f.refresh(50)
+	m.Refunding = []uint32{0}
+	f.receive(now, events.KindRefresh, m)
+	wantHit(t, l, now, 1, false, "50 of 20")
+	atTime(now+50*ms, f).Step()
+	got := kindsOf(f.last())
+	expect(t, strings.Contains(got, "refunded k, k") && strings.Contains(got, "refunded x, x 2"), "reported %q", got)
 }

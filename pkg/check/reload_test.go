@@ -277,3 +277,48 @@ func collected(t *testing.T, c *Checker) {
 		require(t, g.limiter.Value() == nil, "somebody holds the limiter %+v", id)
 	}
 }
+
+// TestRulesThatComeAndGoAreCountedOnce: more rules than one flush looks at retire, come back, and
+// retire again.
+func TestRulesThatComeAndGoAreCountedOnce(t *testing.T) {
+	var all []rules.Rule
+	for i := range 100 {
+		all = append(all, rule(fmt.Sprint("r", i), 100, time.Hour, 1))
+	}
+	none := rule("none", 1, time.Hour, 1)
+	for _, o := range []Options{{}, {Link: new(tape)}} {
+		c := newChecker(t, o, all...)
+		atTime(noon, c).Check(user("kristie"), 1)
+		for i, list := range [][]rules.Rule{{none}, all, {none}, all, {none}} {
+			reload(t, c, noon+int64(i), list...)
+			s := c.Stats()
+			charged := s.Removed.Charged
+			for _, r := range s.Rules {
+				charged += r.Charged
+			}
+			equal(t, charged, 100, "hits charged, after %d sets", i+1)
+		}
+	}
+}
+
+// TestStatsOfALimiterInUse: hits of a limiter that was let go are in the statistics at once.
+func TestStatsOfALimiterInUse(t *testing.T) {
+	c := newChecker(t, Options{}, rule("r", 100, time.Second, 1))
+	l := limiter(t, c, "r")
+	atTime(noon, l).Check("k", 1)
+	now := noon
+	for i := range int64(60) {
+		if now = noon + i*2*second; i == 1 {
+			reload(t, c, now, rule("other", 1, time.Second, 1))
+		}
+		atTime(now, c).Step()
+	}
+	require(t, l.core.Group.Away.Load(), "it has not been let go")
+	atTime(now, l).Check("k", 1)
+	s := c.Stats()
+	charged := s.Removed.Charged
+	for _, r := range s.Rules {
+		charged += r.Charged
+	}
+	equal(t, charged, 2, "hits charged")
+}

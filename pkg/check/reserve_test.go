@@ -297,3 +297,27 @@ func TestReserveReceipt(t *testing.T) {
 	r, _, receipt := c.tryReserveReceipt(nil, 1)
 	expect(t, r.Delay == 0 && receipt != "", "no rule: %q", receipt)
 }
+
+// TestCancelAfterSettling: what a receipt has given back is not given back again, without a link.
+func TestCancelAfterSettling(t *testing.T) {
+	for _, algorithm := range []rules.Algorithm{rules.TokenBucket, rules.LeakyBucket} {
+		turns := draining("turns", algorithm, 1, 10, time.Minute, 60)
+		turns.OnLimit = rules.OnLimit{Queue: true, MaxWait: time.Hour}
+		c := newChecker(t, Options{}, turns)
+		l := limiter(t, c, "turns")
+		hits := 5 // in the queue, of another bucket
+		if algorithm == rules.TokenBucket {
+			hits = 10
+		}
+		for range hits {
+			atTime(noon-2*second, l).tryReserve("kristie", 1)
+		}
+		r := atTime(noon, l).checker().Do(Request{Limiter: l, Key: "kristie", Cost: 3, Mode: Reserve, Receipt: true})
+		require(t, r.Allowed && r.Delay > 0, "%v: %+v", algorithm, r)
+		mustSettle(t, c, noon, r.Receipt, 0)
+		atTime(noon, r).Cancel()
+		for _, n := range counterOf(l, "kristie").Totals() {
+			expect(t, n >= 0, "%v: %d hits in a bucket", algorithm, n)
+		}
+	}
+}

@@ -31,8 +31,12 @@ func (c *Checker) retire(l *ruleset.Limiter) {
 	l.Group.Retired.Store(true)
 	if c.retirees.at == nil {
 		c.retirees.at = make(map[counter.ID]*ruleset.Limiter)
+		c.retirees.listed = make(map[*ruleset.Limiter]bool)
 	}
-	c.retirees.retired = append(c.retirees.retired, l)
+	if !c.retirees.listed[l] {
+		c.retirees.retired = append(c.retirees.retired, l)
+		c.retirees.listed[l] = true
+	}
 	c.retirees.at[l.Group.ID()] = l
 }
 
@@ -62,11 +66,12 @@ func (c *Checker) releaseRetired(fleet int64) {
 		l := f.retired[0]
 		f.retired[0] = nil
 		f.retired = f.retired[1:]
-		if !l.Group.Retired.Load() { // it has come back
+		if l.Group.Retired.Load() && !l.LeaveLocked() {
+			f.retired = append(f.retired, l)
 			continue
 		}
-		if !l.LeaveLocked() {
-			f.retired = append(f.retired, l)
+		delete(f.listed, l)
+		if !l.Group.Retired.Load() { // it has come back
 			continue
 		}
 		c.keepStats(l)
@@ -150,7 +155,7 @@ func (c *Checker) counting(r *events.Rule) *counter.Group {
 	c.reporter.Lock()
 	defer c.reporter.Unlock()
 	for _, l := range c.retirees.retired {
-		if l.Group.Counts(r) {
+		if l.Group.Retired.Load() && l.Group.Counts(r) {
 			return &l.Group
 		}
 	}

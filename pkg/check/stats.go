@@ -1,11 +1,6 @@
 package check
 
-import (
-	"sync/atomic"
-	"time"
-
-	"github.com/offpath-io/offpath/pkg/check/internal/ruleset"
-)
+import "time"
 
 // Stats is a snapshot of a checker's counters: every decision that was made before it was asked for
 // is in them.
@@ -60,6 +55,7 @@ func (s Stats) Unreported() int64 {
 func (c *Checker) Stats() Stats {
 	c.reporter.Lock()
 	defer c.reporter.Unlock()
+	c.takeRevived()
 	r := c.reporter.StatsLocked()
 	s := Stats{
 		LiveKeys:        int(c.host.LiveKeys.Load()),
@@ -106,36 +102,4 @@ func (c *Checker) ruleStats() []RuleStats {
 		all[i].add(c.stats(l))
 	}
 	return all
-}
-
-// stats returns a limiter's counters, but for what has been put down as past. The reporter is
-// locked.
-func (c *Checker) stats(l *ruleset.Limiter) RuleStats { return c.readStats(l, (*atomic.Int64).Load) }
-
-// takeStats returns a limiter's counters, to be put down as past.
-func (c *Checker) takeStats(l *ruleset.Limiter) RuleStats {
-	s := c.readStats(l, func(n *atomic.Int64) int64 { return n.Swap(0) })
-	l.Group.Owed.Answered, l.Group.Owed.Lost = 0, 0
-	return s
-}
-
-func (c *Checker) readStats(l *ruleset.Limiter, read func(*atomic.Int64) int64) RuleStats {
-	g := &l.Group
-	r := RuleStats{
-		Answered: g.Owed.Answered, InFlight: g.Owed.InFlight, Lost: g.Owed.Lost,
-		Overflow: read(&l.Overflow), BadCosts: read(&l.BadCosts),
-		Cancelled: read(&g.Cancelled), FalseDenials: read(&g.FalseDenials),
-	}
-	for i := range g.Tallies {
-		n := &g.Tallies[i]
-		allowed := read(&n.Allowed)
-		r.Allowed += allowed
-		r.Denied += read(&n.Denied)
-		r.Charged += allowed + read(&n.Further)
-	}
-	if c.o.Link == nil { // nobody to report to
-		r.Answered = r.Charged - r.Overflow - r.Cancelled
-	}
-	r.Pending = r.Charged - r.Answered - r.InFlight - r.Overflow - r.Lost - r.Cancelled
-	return r
 }

@@ -86,7 +86,7 @@ func (c Locked) rotate(now int64) int64 {
 		return max(now, shape.End(c.Newest-1))
 	}
 	if l := c.level(); l != nil {
-		l.Advance(c.situation(c.Group.Limits.Load()), by)
+		l.Advance(c.situation(c.Group.Limits.Load(), new(level.Situation)), by)
 	}
 	c.foreseeLeaving(by)
 	totals, pending := c.Totals(), c.Pending()

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/offpath-io/offpath/pkg/check/internal/idle"
+	"github.com/offpath-io/offpath/pkg/check/internal/level"
 )
 
 // Counters that have nothing on its way wait here until they may leave. While there is room, a
@@ -133,7 +134,7 @@ func (c Locked) emptyIn(room, fleet int64) time.Duration {
 		}
 	}
 	if l := c.level(); l != nil {
-		last = max(last, l.LastBucket(c.situation(c.Group.Limits.Load()), fleet))
+		last = max(last, l.LastBucket(c.situation(c.Group.Limits.Load(), new(level.Situation)), fleet))
 	}
 	return time.Duration(shape.End(last+int64(len(totals))-1) - fleet)
 }

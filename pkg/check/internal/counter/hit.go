@@ -155,7 +155,7 @@ func (h *Hit) RetryAfter(now int64) time.Duration {
 // Turn returns how long until a hit that has been denied by a token or leaky bucket has its turn,
 // if it may wait: that fits after so long, and callers may wait for most; 0: without a bound.
 func (h *Hit) Turn(fits, most time.Duration, now int64) (wait time.Duration, ok bool) {
-	l, s := h.Counter.level(), h.Counter.situation(h.By)
+	l, s := h.Counter.level(), h.Counter.situation(h.By, new(level.Situation))
 	wait, ok = l.ShareIn(s, h.Cost, h.At)
 	wait = max(fits, wait+time.Duration(h.At-now))
 	ok = ok && wait != never && (most <= 0 || wait <= most) && h.Counter.freshness(h.By) != fleetstate.Outage
@@ -174,7 +174,7 @@ func (h *Hit) chargeAt(wait time.Duration) {
 	c.charge(h.Cost)
 	h.Charged, h.Bucket = h.Cost, c.Newest
 	if l := c.level(); l != nil {
-		h.level = l.Took(c.situation(h.By), h.At, h.Cost, wait)
+		h.level = l.Took(c.situation(h.By, new(level.Situation)), h.At, h.Cost, wait)
 	}
 }
 

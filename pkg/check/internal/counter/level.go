@@ -14,14 +14,15 @@ import (
 // keeps, and in a window by the counts alone.
 
 // situation is what the counter's level has to know of it under these limits. It is good until the
-// counter changes.
-func (c Locked) situation(t *Limits) level.Situation {
+// counter changes, and written to s, so that it needs no memory of its own.
+func (c Locked) situation(t *Limits, s *level.Situation) *level.Situation {
 	g, fresh := c.Group, c.freshness(t)
-	return level.Situation{
+	*s = level.Situation{
 		Drain: &t.Drain, Newest: c.Newest, Net: c.net(), Refunded: c.refunded(), Own: c.ownHits(),
 		Checkers: g.Host.Checkers(), Shared: g.isShared(),
 		Apart: fresh >= fleetstate.LocalShare, Share: fresh == fleetstate.LocalShare,
 	}
+	return s
 }
 
 // ownHits are, per bucket, newest first, own hits that nobody else counts: pending ones, and in the
@@ -37,7 +38,7 @@ func (c Locked) ownHits() []int64 {
 // is current.
 func (c Locked) remaining(t *Limits, at int64) int64 {
 	if l := c.level(); l != nil {
-		return l.Remaining(c.situation(t), at)
+		return l.Remaining(c.situation(t, new(level.Situation)), at)
 	}
 	return c.Group.Shape.Remaining(c.net(), t.Limit, at)
 }
@@ -46,7 +47,7 @@ func (c Locked) remaining(t *Limits, at int64) int64 {
 // current.
 func (c Locked) retryIn(t *Limits, cost, at int64) (time.Duration, bool) {
 	if l := c.level(); l != nil {
-		return l.RetryIn(c.situation(t), cost, at)
+		return l.RetryIn(c.situation(t, new(level.Situation)), cost, at)
 	}
 	return c.Group.Shape.RetryAfter(c.net(), t.Limit, cost, at)
 }
@@ -54,7 +55,7 @@ func (c Locked) retryIn(t *Limits, cost, at int64) (time.Duration, bool) {
 // Count is how much is in use by what is known. The counter is current.
 func (c Locked) Count(t *Limits, at int64) float64 {
 	if l := c.level(); l != nil {
-		return l.Count(c.situation(t), at)
+		return l.Count(c.situation(t, new(level.Situation)), at)
 	}
 	return c.Group.Shape.Count(c.net(), at)
 }
@@ -62,7 +63,7 @@ func (c Locked) Count(t *Limits, at int64) float64 {
 // freed is how many hits leave per ns at present. The counter is current.
 func (c Locked) freed(t *Limits, at int64) float64 {
 	if l := c.level(); l != nil {
-		return l.Freed(c.situation(t), at)
+		return l.Freed(c.situation(t, new(level.Situation)), at)
 	}
 	shape, totals := c.Group.Shape, c.net()
 	if shape.Kind == window.Sliding && !shape.Fixed && len(totals) > shape.Buckets {
@@ -74,7 +75,7 @@ func (c Locked) freed(t *Limits, at int64) float64 {
 // ownCount is how much is in use by own hits that nobody else counts. The counter is current.
 func (c Locked) ownCount(t *Limits, at int64) float64 {
 	if l := c.level(); l != nil {
-		return l.OwnCount(c.situation(t), at)
+		return l.OwnCount(c.situation(t, new(level.Situation)), at)
 	}
 	return c.Group.Shape.Count(c.ownHits(), at)
 }

@@ -1,5 +1,7 @@
 package counter
 
+import "github.com/offpath-io/offpath/pkg/check/internal/level"
+
 // What answers, alarms and settlements change in a counter.
 
 // merge raises the totals to what a message says, and returns by how much: hits of others that were
@@ -42,7 +44,7 @@ func (c Locked) enter(generation uint8) {
 func (w Update) MergeInto(c Locked) (news int64) {
 	if l := c.level(); l != nil {
 		vague := c.Is(Informed) && c.hidesRefunds(w) // what the counter has may be net of refunds
-		l.Observe(c.situation(c.Group.Limits.Load()), w.Admitted.Level, w.net, vague)
+		l.Observe(c.situation(c.Group.Limits.Load(), new(level.Situation)), w.Admitted.Level, w.net, vague)
 	}
 	t := w.Admitted
 	for i, age := range t.Age {
@@ -162,7 +164,7 @@ func (counter *Counter) Settle(bucket, hits, fleet int64) (soon bool) {
 	room, at := c.Room(t, fleet)
 	if c.Group.Host.Config.Local {
 		c.correct(t, bucket, hits)
-		c.level().BringTurnForward(c.situation(t), at)
+		c.level().BringTurnForward(c.situation(t, new(level.Situation)), at)
 		return false
 	}
 	c.askForRefunds()

@@ -1,5 +1,7 @@
 package counter
 
+import "github.com/offpath-io/offpath/pkg/check/internal/level"
+
 // What settlements have given back of a key's hits is a second count per bucket beside its totals,
 // which only grows too, and comes with messages as they do: what counts is their difference. Most
 // counters have none.
@@ -36,7 +38,7 @@ func (c Locked) observeRefunds(w Update) {
 		return
 	}
 	at := c.rotate(w.Fleet)
-	c.level().BringTurnForward(c.situation(g.Limits.Load()), at)
+	c.level().BringTurnForward(c.situation(g.Limits.Load(), new(level.Situation)), at)
 	if p := c.Permits(); p != nil {
 		p.Hasten()
 		c.AskIfNeeded(p, w.Fleet)

@@ -35,7 +35,7 @@ func (p *Charge) GiveBack(c Locked) {
 	g, i := c.Group, c.Newest-p.bucket
 	pending := c.Pending()
 	pending[i] -= min(p.cost, pending[i])
-	c.Totals()[i] -= p.cost
+	c.Totals()[i] = max(c.Totals()[i]-p.cost, 0) // a settlement may have given some back before
 	if permits := c.Permits(); permits != nil {
 		permits.Spend(p.bucket, -p.cost)
 	}

@@ -126,7 +126,7 @@ func (l *State) Undate(by *window.Drain, age, hits, after int64) {
 }
 
 // drain is the arithmetic for the net counts, with what is known of when own hits came.
-func (l *State) drain(s Situation) window.Drain {
+func (l *State) drain(s *Situation) window.Drain {
 	by := *s.Drain
 	if by.Shape.Kind == window.Token {
 		l.dates.Taken = s.Refunded
@@ -137,7 +137,7 @@ func (l *State) drain(s Situation) window.Drain {
 
 // Advance brings the levels forward when so many new buckets are about to come: the counts of those
 // that leave go into them.
-func (l *State) Advance(s Situation, by int64) {
+func (l *State) Advance(s *Situation, by int64) {
 	live := len(s.Net)
 	to := s.Newest + by - int64(live)
 	l.settle(s, to)
@@ -150,7 +150,7 @@ func (l *State) Advance(s Situation, by int64) {
 }
 
 // settle brings the level forward to the end of a bucket.
-func (l *State) settle(s Situation, bucket int64) {
+func (l *State) settle(s *Situation, bucket int64) {
 	late := l.level
 	late.Parts += l.slack
 	l.level = l.drain(s).Settle(l.level, s.Net, s.Newest, bucket)
@@ -158,7 +158,7 @@ func (l *State) settle(s Situation, bucket int64) {
 }
 
 // scaledOwn are own hits, each as often as there are checkers, up to what can be counted.
-func (s Situation) scaledOwn() []int64 {
+func (s *Situation) scaledOwn() []int64 {
 	scaled := make([]int64, len(s.Own))
 	for i, n := range s.Own {
 		scaled[i] = min(n, window.MaxCount/s.Checkers) * s.Checkers
@@ -168,7 +168,7 @@ func (s Situation) scaledOwn() []int64 {
 
 // Observe takes in a settled level from a message; one below 0 says nothing. hits is how many hits
 // of a bucket the message tells of; if vague, what the counter knows of these is better.
-func (l *State) Observe(s Situation, told window.Level, hits func(int64) int64, vague bool) {
+func (l *State) Observe(s *Situation, told window.Level, hits func(int64) int64, vague bool) {
 	if told.Parts < 0 {
 		return
 	}

@@ -15,12 +15,12 @@ const (
 
 // of returns a State without hits at noon, and its situation: 10 hits drain per second, in buckets
 // of 100 ms, and there is room for 20. There are 4 checkers.
-func of(kind window.Kind) (*State, Situation) {
+func of(kind window.Kind) (*State, *Situation) {
 	d := window.Drain{
 		Shape: window.Shape{Length: time.Second, Buckets: 10, Kind: kind}, Limit: 10, Burst: 20,
 	}
 	counts := make([]int64, d.Shape.Live())
-	s := Situation{
+	s := &Situation{
 		Drain: &d, Newest: d.Shape.Bucket(noon), Net: counts, Own: counts,
 		Checkers: 4, Shared: true,
 	}
@@ -32,7 +32,7 @@ func of(kind window.Kind) (*State, Situation) {
 // TestOwnHitsSaturate: no number of checkers in a message makes many hits few.
 func TestOwnHitsSaturate(t *testing.T) {
 	for _, n := range []int64{1, 8, 1<<32 - 1} {
-		got := Situation{Own: []int64{1, window.MaxCount}, Checkers: n}.scaledOwn()
+		got := (&Situation{Own: []int64{1, window.MaxCount}, Checkers: n}).scaledOwn()
 		if got[0] != n || got[1] <= window.MaxCount/2 {
 			t.Errorf("%d checkers: %d", n, got)
 		}
@@ -42,7 +42,7 @@ func TestOwnHitsSaturate(t *testing.T) {
 // TestTurnsComeForward when less was used than was charged, but for those that are far apart
 // because each checker keeps to its share; and where there is no level there are no turns.
 func TestTurnsComeForward(t *testing.T) {
-	(*State)(nil).BringTurnForward(Situation{}, noon)
+	(*State)(nil).BringTurnForward(&Situation{}, noon)
 	for _, share := range []bool{false, true} {
 		l, s := of(window.Leaky)
 		s.Share = share

@@ -86,7 +86,7 @@ func (r *Reporter) mergeRefresh(s *shard, f *inFlightReport, m *events.Refresh, 
 	current := r.follow(s, m.Generation, f.generation)
 	age, value, overflow := m.Age, m.Total, m.Overflow
 	var others [counter.Kinds]counter.Totals
-	refunding := f.newlyRefunded(m.Refunding)
+	refunding := f.refunding(m.Refunding)
 	for i, key := range f.rows {
 		n := m.KeyCells[i]
 		news := counter.Totals{Newest: key.newest, Age: age[:n], Value: value[:n]}
@@ -115,15 +115,16 @@ func (r *Reporter) mergeRefresh(s *shard, f *inFlightReport, m *events.Refresh, 
 	}
 }
 
-// newlyRefunded returns the groups of those rules of the report, hits of which have been refunded,
-// of which this is news: all of their keys are to ask for refunds.
-func (f *inFlightReport) newlyRefunded(rules []uint32) map[*counter.Group]bool {
+// refunding returns the groups of rules of the report whose hits have been refunded, although the
+// report did not ask: all of its keys of these rules are to ask now.
+func (f *inFlightReport) refunding(rules []uint32) map[*counter.Group]bool {
+	if len(rules) == 0 {
+		return nil
+	}
 	groups := make(map[*counter.Group]bool)
 	for _, rule := range rules {
-		if int64(rule) < int64(len(f.hits)) {
-			if g := f.hits[rule].group; g != nil && !g.Refunds.Load() {
-				groups[g] = true
-			}
+		if int64(rule) < int64(len(f.hits)) && f.hits[rule].group != nil {
+			groups[f.hits[rule].group] = true
 		}
 	}
 	return groups

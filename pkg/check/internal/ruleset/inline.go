@@ -61,8 +61,11 @@ type inline struct {
 // Limiter returns the limiter of a name, and the limits of a limit. A name that is known is found
 // without a lock.
 func (i *InlineLimits) Limiter(h *counter.Host, of *InlineLimit) (*Limiter, *Limits, error) {
-	known := i.named(of.Name)
-	if known == nil || known.rule.Window != of.Window || of.Limit < 1 || of.Limit > window.MaxCount {
+	known, shape := i.named(of.Name), of.Window
+	if shape.Buckets == 0 {
+		shape.Buckets = window.DefaultBuckets(shape.Kind, shape.Length)
+	}
+	if known == nil || known.rule.Window != shape || of.Limit < 1 || of.Limit > window.MaxCount {
 		var err error
 		if known, err = i.add(h, of); err != nil {
 			return nil, nil, err
