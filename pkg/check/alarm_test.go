@@ -176,8 +176,8 @@ func TestAnswersOfDeniedRows(t *testing.T) {
 		"in flight: %v; %d left, want %d; any denied: %v", c.Is(counter.InFlight), got, want, c.Forecast().AnyDenied)
 }
 
-// TestAlarmForACellThatHasLeft since it was looked up changes nothing.
-func TestAlarmForACellThatHasLeft(t *testing.T) {
+// TestAlarmForACounterThatHasLeft since it was looked up changes nothing.
+func TestAlarmForACounterThatHasLeft(t *testing.T) {
 	_, l := newFleetOf(t, 1, Options{}, 1000, time.Minute)
 	atTime(noon, l).Check("k", 5)
 	c := counterOf(l, "k")

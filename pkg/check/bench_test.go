@@ -58,8 +58,8 @@ func BenchmarkCheckStrict(b *testing.B) {
 	benchmark(b, "now", func() { l.core.Group.Now(); check() })
 }
 
-// BenchmarkFlush measures what one key costs off the critical path: freezing its hits into a
-// report and merging the answer.
+// BenchmarkFlush measures what one key costs off the critical path: freezing its hits into a report
+// and merging the answer.
 func BenchmarkFlush(b *testing.B) {
 	link := new(echo)
 	c, l := checkerAndLimiter(b, Options{Link: link}, rule("r", 1e15, time.Minute, 1))

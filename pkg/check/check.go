@@ -100,19 +100,19 @@ func (c *Checker) Check(attrs identity.Attributes, cost int64) (d Decision) {
 
 // retirees are the limiters whose rules are no longer in force. The reporter's lock guards them.
 type retirees struct {
-	retired []*ruleset.Limiter        // the one to look at next first; some have come back since
-	listed  map[*ruleset.Limiter]bool // they are in retired
-	at      map[counter.ID]*ruleset.Limiter
-	gone    map[counter.ID]gone
-	past    map[string]RuleStats // by rule, what those that are gone have counted, while the rule is in force
-	removed RuleStats            // the same of all other rules
+	retired  []*ruleset.Limiter        // the one to look at next first; some have come back since
+	listed   map[*ruleset.Limiter]bool // they are in retired
+	at       map[counter.ID]*ruleset.Limiter
+	released map[counter.ID]released
+	past     map[string]RuleStats // by rule, what those that are gone have counted, while the rule is in force
+	removed  RuleStats            // the same of all other rules
 
 	installs uint64 // how many rulesets there have been
 	swept    uint64 // the last one after which the weak pointers were looked through
 }
 
 // gone is what is kept of a limiter that has been let go.
-type gone struct {
+type released struct {
 	limiter   weak.Pointer[ruleset.Limiter]
 	forgotten int64 // see the group's Strict
 }

@@ -109,7 +109,7 @@ func TestStrictPeek(t *testing.T) {
 		expect(t, !d.Allowed, "%+v", d)
 	}
 	if f.host.Table.Load(&l.core.Group, "other") != nil || f.Checker.host.Asks.Head.Load() != nil {
-		t.Error("a peek has made a cell, or asked")
+		t.Error("a peek has made a counter, or asked")
 	}
 	atTime(now+ms, f).Step()
 	_, after := f.asked()

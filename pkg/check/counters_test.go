@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// TestAKillLosesASecond: a killed checker loses at most one second of hits, even of quiet keys; the
-// metrics count every hit that passed, and every one that is not reported.
+// TestAKillLosesASecond: a killed checker loses at most one second of hits, even of deferred keys;
+// the metrics count every hit that passed, and every one that is not reported.
 func TestAKillLosesASecond(t *testing.T) {
 	f, l := newFleetOf(t, 4, Options{}, 100_000, 24*time.Hour)
 	const keys, step, span = 300, 10 * ms, 3 * second

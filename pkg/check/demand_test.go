@@ -44,7 +44,7 @@ func TestUnheardHitsAreExpected(t *testing.T) {
 
 // outlookOf is the outlook of key k, and the room by what is known.
 func outlookOf(l *Limiter, now int64) (forecast.Outlook, int64) {
-	c := l.core.Group.Holds([]byte("k")).Lock()
+	c := l.core.Group.Lookup([]byte("k")).Lock()
 	defer c.Unlock()
 	room, at := c.Room(l.core.Group.Limits.Load(), now)
 	o, _ := c.Look(l.core.Group.Limits.Load(), at)

@@ -39,7 +39,7 @@ func TestDenialsAreCounted(t *testing.T) {
 		f.answerRows(now, uint64(denied), 100)
 	}
 	check(50)
-	word := l.core.Group.Holds([]byte("k")).Allowance.Load()
+	word := l.core.Group.Lookup([]byte("k")).Allowance.Load()
 	expect(t, word&counter.Blocked != 0 && word&counter.LeftMask != 0, "word %x: turned away with the lock", word)
 	now = noon + 50*ms
 	report(50)

@@ -51,7 +51,7 @@ func TestAllowancesEndWhereTheForecastBegins(t *testing.T) {
 	f.alarm(noon, 1, l, "k", 150)
 	for _, cost := range []int64{1, 900} {
 		atTime(noon, l).Check("k", cost)
-		word := l.core.Group.Holds([]byte("k")).Allowance.Load()
+		word := l.core.Group.Lookup([]byte("k")).Allowance.Load()
 		expect(t, word&counter.LeftMask <= 25 && word&counter.LeftMask >= 20, "after a hit of %d an allowance of %d", cost, word&counter.LeftMask)
 	}
 }
@@ -101,7 +101,7 @@ func TestIdleCellsHaveNoForecast(t *testing.T) {
 	atTime(noon+100*ms, f).Step()
 	f.host.Idle.Wait()
 	old := l.core.Group.Recall("k")
-	require(t, had && old.Counter != nil && l.core.Group.Holds([]byte("k")) == nil, "the key had a forecast: %v; remembered: %v", had, old.Counter != nil)
+	require(t, had && old.Counter != nil && l.core.Group.Lookup([]byte("k")) == nil, "the key had a forecast: %v; remembered: %v", had, old.Counter != nil)
 	expect(t, old.Forecast() == nil, "a key that has made room for others still has its forecast")
 }
 
@@ -135,7 +135,7 @@ func TestWindowOfACell(t *testing.T) {
 	hit(l, now, "k", 3)
 	want := func(what string, now int64, used, unreported float64) {
 		t.Helper()
-		c := l.core.Group.Holds([]byte("k")).Lock()
+		c := l.core.Group.Lookup([]byte("k")).Lock()
 		defer c.Unlock()
 		terms := c.Group.Limits.Load()
 		_, at := c.Room(terms, now)

@@ -164,13 +164,13 @@ func TestInlineLimitsAtOnce(t *testing.T) {
 func TestInlineLimitsOutnumberStamps(t *testing.T) {
 	c := newChecker(t, Options{}, rule("r", 10, time.Minute, 1))
 	checkInline(t, c, noon, inlineLimit("a", 1_000_000), "k", 1) // leaves one behind
-	cell := c.inline.Find("own a").Group.Holds([]byte("k"))
+	kept := c.inline.Find("own a").Group.Lookup([]byte("k"))
 	stamps := make(map[uint64]bool)
 	for i := range int64(1 << 16) {
 		of := inlineLimit("a", 2+i)
 		_, terms, err := c.inline.Limiter(&c.host, (*ruleset.InlineLimit)(&of))
 		require(t, err == nil && terms.Limit == 2+i, "limit %d: %+v, %v", 2+i, terms, err)
-		v, _, _ := cell.Take(terms.Stamp, noon)
+		v, _, _ := kept.Take(terms.Stamp, noon)
 		require(t, v != counter.Allowed, "limit %d: spends what one of 1,000,000 has left behind", 2+i)
 		require(t, terms.Restless || !stamps[terms.Stamp], "limit %d: has the stamp of another", 2+i)
 		stamps[terms.Stamp] = true

@@ -156,8 +156,8 @@ func TestPermitsKeepTheirCell(t *testing.T) {
 	}
 }
 
-// TestUnansweredCellLeaves: a key that asked in vain leaves with its bucket, and no later.
-func TestUnansweredCellLeaves(t *testing.T) {
+// TestUnansweredCounterLeaves: a key that asked in vain leaves with its bucket, and no later.
+func TestUnansweredCounterLeaves(t *testing.T) {
 	f, l := fleetAndLimiter(t, Options{MaxIdleKeys: -1}, strictRule("r", 10, time.Second, 1))
 	passes(l, noon, 1)
 	f.steps(1, 1000, 50)

@@ -243,7 +243,7 @@ func TestLevelsAreRemembered(t *testing.T) {
 		atTime(now, c).Step()
 		now += 35 * second / 10
 	}
-	old := l.core.Group.Holds([]byte("k"))
+	old := l.core.Group.Lookup([]byte("k"))
 	want := left(l, now, "k")
 	if old == nil || want < 550 || want > 610 {
 		t.Fatalf("%d left in %v", want, old)
@@ -253,11 +253,11 @@ func TestLevelsAreRemembered(t *testing.T) {
 	fresh.Learn(locked)
 	locked.Unlock()
 	got, _ := fresh.Room(l.core.Group.Limits.Load(), now)
-	expect(t, got == want, "a cell that learnt of it has %d left, want %d", got, want)
+	expect(t, got == want, "a counter that learnt of it has %d left, want %d", got, want)
 	for i := range int64(30) {
 		atTime(now+i*10*second, c).Step()
 	}
-	expect(t, l.core.Group.Holds([]byte("k")) == nil, "the cell stays when all has drained")
+	expect(t, l.core.Group.Lookup([]byte("k")) == nil, "the counter stays when all has drained")
 }
 
 // TestLocalShareOfWhatDrains: out of touch with the fleet, each checker keeps to its share of the

@@ -95,7 +95,7 @@ func (c *Checker) behindOthers(at evaluation.LineID, attrs identity.Attributes, 
 	d := evaluation.Peek(&c.host, evaluation.Decider{Limiter: l, Limits: t}, l.Group.Now(), attrs, at.Key, cost)
 	if d.Allowed { // the first of them is about to pass
 		d.Allowed = false
-		d.Deny(t.Rule)
+		d.FillDenial(t.Rule)
 		d.RetryAfter = time.Duration(counter.RefusalTime)
 	}
 	return Decision(d)

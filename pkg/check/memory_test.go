@@ -149,7 +149,7 @@ func TestNoRoomForKeys(t *testing.T) {
 	r := f.Stats().Rules
 	expect(t, r[0].Overflow == 5 && r[1].Overflow == 0, "overflow: %+v", r)
 	d = atTime(noon, o).Check("a", 1)
-	expect(t, d.Allowed && d.Remaining == 1, "a key that has its cell: %+v", d)
+	expect(t, d.Allowed && d.Remaining == 1, "a key that has its counter: %+v", d)
 
 	c := ofYAML(t, Options{MaxLiveKeys: 1}, `
 rules:

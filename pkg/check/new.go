@@ -29,7 +29,7 @@ func New(o Options) (*Checker, error) {
 		StaleAfter: o.StaleAfter, ShareAfter: o.ShareAfter, OutageAfter: o.OutageAfter,
 		ExpectCheckers: o.ExpectCheckers, Tuning: o.Tuning,
 	})
-	c.host.NormalInterval()
+	c.host.UpdateNormalInterval()
 	c.waiting.Init(&c.host, c.ruleset.Load, c.ended, int64(o.MaxWaiting))
 	c.install(c.compile(o.Rules, o.Revision, 0, nil), nil)
 	return c, nil

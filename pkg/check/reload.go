@@ -122,8 +122,8 @@ func (c *Checker) SetBlocks(list []Block) {
 	}
 }
 
-// compile makes a ruleset of a set, which comes into force at a time of the fleet. old is the one in
-// force, nil in the beginning. Nothing is changed.
+// compile makes a ruleset of a set, which comes into force at a time of the fleet. old is the one
+// in force, nil in the beginning. Nothing is changed.
 func (c *Checker) compile(set *rules.Set, revision uint64, inForce int64, old *ruleset.Compiled) *ruleset.Compiled {
 	return ruleset.Compile(set, revision, inForce, old, c.blocks, &c.host, ruleset.Source{Find: c.findRetired, Make: c.newLimiter})
 }

@@ -58,8 +58,8 @@ func TestLimitChangesAtOnce(t *testing.T) {
 	}
 }
 
-// TestLoweredLimitIsReported: quiet keys of a fleet that are near their limit now are reported in
-// the next round, and no others.
+// TestLoweredLimitIsReported: deferred keys of a fleet that are near their limit now are reported
+// in the next round, and no others.
 func TestLoweredLimitIsReported(t *testing.T) {
 	for _, test := range []struct {
 		why    string
@@ -81,8 +81,8 @@ func TestLoweredLimitIsReported(t *testing.T) {
 		inform(limiter(t, f.Checker, "other"), "k")
 		hit(limiter(t, f.Checker, "r"), noon+61*ms, "k", 20)
 		atTime(noon+61*ms, limiter(t, f.Checker, "other")).Check("k", 1)
-		atTime(noon+120*ms, f).Step() // quiet: they wait
-		require(t, len(f.tape.reports) == sent, "%s: a quiet key is reported", test.why)
+		atTime(noon+120*ms, f).Step() // deferred: they wait
+		require(t, len(f.tape.reports) == sent, "%s: a deferred key is reported", test.why)
 		r.Limit = test.limit
 		reload(t, f.Checker, noon+130*ms, r, other)
 		atTime(noon+136*ms, f).Step()
@@ -184,7 +184,7 @@ func TestBadSetsAreRefused(t *testing.T) {
 func TestEqualRulesChangeNothing(t *testing.T) {
 	c, l := checkerAndLimiter(t, Options{}, rule("r", 100, time.Minute, 1), rule("s", 100, time.Minute, 1))
 	atTime(noon, l).Check("k", 1)
-	word := func() uint64 { return l.core.Group.Holds([]byte("k")).Allowance.Load() }
+	word := func() uint64 { return l.core.Group.Lookup([]byte("k")).Allowance.Load() }
 	before := word()
 	reload(t, c, noon, rule("r", 100, time.Minute, 1), rule("s", 100, time.Minute, 1))
 	reload(t, c, noon, rule("s", 3, time.Minute, 1), rule("r", 100, time.Minute, 1))
@@ -223,10 +223,10 @@ func TestFormerLimitersGo(t *testing.T) {
 	}
 	expect(t, most <= 500 && len(c.retirees.retired) == 0,
 		"%d limiters were retired at a time, %d are now", most, len(c.retirees.retired))
-	expect(t, c.Stats().LiveKeys <= 1, "%d cells are left", c.Stats().LiveKeys)
+	expect(t, c.Stats().LiveKeys <= 1, "%d counters are left", c.Stats().LiveKeys)
 	collected(t, c)
 	reload(t, c, now, rule("r", 10, time.Minute, 1))
-	equal(t, len(c.retirees.gone), 0, "limiters still known of")
+	equal(t, len(c.retirees.released), 0, "limiters still known of")
 	s := c.Stats()
 	expect(t, len(s.Rules) == 1 && s.Rules[0].Rule == "r", "%+v", s.Rules)
 	total := s.Removed
@@ -251,7 +251,7 @@ func TestLimiterIsUsedAfterItsRule(t *testing.T) {
 	atTime(now, l).Check("k", 2)
 	reload(t, c, now, rule("s", 10, time.Minute, 1))
 	pass(time.Minute)
-	require(t, l.core.Group.Away.Load() && len(c.Stats().Rules) == 1 && c.Stats().Removed.Charged == 2,
+	require(t, l.core.Group.Released.Load() && len(c.Stats().Rules) == 1 && c.Stats().Removed.Charged == 2,
 		"it has not been let go: %+v", c.Stats())
 	hit(l, now, "k", 12)
 	pass(100 * time.Millisecond)
@@ -263,7 +263,7 @@ func TestLimiterIsUsedAfterItsRule(t *testing.T) {
 	s = c.Stats()
 	expect(t, len(s.Rules) == 1 && s.Removed.Charged == 12 && s.Removed.Answered == 12, "it has not been let go again: %+v", s)
 	reload(t, c, now, rule("r", 5, time.Second, 1))
-	expect(t, limiter(t, c, "r") == l && !l.core.Group.Away.Load() && left(l, now, "k") == 5, "it has not come back")
+	expect(t, limiter(t, c, "r") == l && !l.core.Group.Released.Load() && left(l, now, "k") == 5, "it has not come back")
 	pass(time.Minute)
 }
 
@@ -273,7 +273,7 @@ func collected(t *testing.T, c *Checker) {
 	for range 10 {
 		runtime.GC() // pools give up what they hold in the second
 	}
-	for id, g := range c.retirees.gone {
+	for id, g := range c.retirees.released {
 		require(t, g.limiter.Value() == nil, "somebody holds the limiter %+v", id)
 	}
 }
@@ -313,7 +313,7 @@ func TestStatsOfALimiterInUse(t *testing.T) {
 		}
 		atTime(now, c).Step()
 	}
-	require(t, l.core.Group.Away.Load(), "it has not been let go")
+	require(t, l.core.Group.Released.Load(), "it has not been let go")
 	atTime(now, l).Check("k", 1)
 	s := c.Stats()
 	charged := s.Removed.Charged

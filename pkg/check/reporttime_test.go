@@ -23,9 +23,9 @@ func (f *fleet) reportOf(key string, from, until int64) time.Duration {
 	return 0
 }
 
-// TestQuietKeysWait: hits of a key far below its limit wait for a tenth of its window, or what
+// TestDeferredKeysWait: hits of a key far below its limit wait for a tenth of its window, or what
 // QuietFor says.
-func TestQuietKeysWait(t *testing.T) {
+func TestDeferredKeysWait(t *testing.T) {
 	for _, tt := range []struct {
 		window, quietFor time.Duration
 		limit            int64
@@ -72,9 +72,9 @@ func TestQuietNoMore(t *testing.T) {
 	}
 }
 
-// TestQuietKeysHoldUpNobody: however many keys are quiet, a key near its limit is reported at the
-// next fast round.
-func TestQuietKeysHoldUpNobody(t *testing.T) {
+// TestDeferredKeysHoldUpNobody: however many keys are deferred, a key near its limit is reported at
+// the next fast round.
+func TestDeferredKeysHoldUpNobody(t *testing.T) {
 	f, l := newFleetOf(t, 8, Options{}, 1000, time.Hour)
 	for i := range 20_000 {
 		inform(l, fmt.Sprint(i))
@@ -85,8 +85,8 @@ func TestQuietKeysHoldUpNobody(t *testing.T) {
 	expect(t, at <= 50*time.Millisecond, "reported after %v", at)
 }
 
-// TestACellWaitsOnceToLeave, however often it is reported.
-func TestACellWaitsOnceToLeave(t *testing.T) {
+// TestACounterWaitsOnceToLeave, however often it is reported.
+func TestACounterWaitsOnceToLeave(t *testing.T) {
 	f, l := newFleetOf(t, 2, Options{HelloEvery: time.Hour, Tuning: tuning{NoForecast: true}}, 1000, time.Minute)
 	for i := range int64(20) {
 		atTime(noon+i*50*ms, l).Check("k", 1)
@@ -94,7 +94,7 @@ func TestACellWaitsOnceToLeave(t *testing.T) {
 		f.answer(noon+(i+1)*50*ms, i+1)
 	}
 	fresh, known := f.host.Ageing.Len()
-	equal(t, fresh+known, 1, "times that one cell waits to leave")
+	equal(t, fresh+known, 1, "times that one counter waits to leave")
 }
 
 // TestLateAnswerMakesUpForAMissedRound: what waited for it goes with the next round, when all

@@ -113,5 +113,5 @@ func (l *Limiter) checker() *Checker {
 
 // counterOf returns a key's counter, which no other goroutine may use.
 func counterOf(l *Limiter, key string) counter.Locked {
-	return counter.Locked{Counter: l.core.Group.Holds([]byte(key))}
+	return counter.Locked{Counter: l.core.Group.Lookup([]byte(key))}
 }

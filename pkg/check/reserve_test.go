@@ -233,7 +233,7 @@ func TestReservationsAreGivenBackTogether(t *testing.T) {
 	cancel(second, false, "reported")
 	third, d := atTime(now, f).tryReserve(attrs, 1)
 	require(t, third.Delay > 0, "%+v, %+v", third, d)
-	last := limiter(t, f.Checker, "tokens").core.Group.Holds([]byte("a")).Lock()
+	last := limiter(t, f.Checker, "tokens").core.Group.Lookup([]byte("a")).Lock()
 	last.Withdraw(now)
 	clear(last.Pending()) // only this one has been reported
 	last.Unlock()

@@ -20,7 +20,7 @@ func (c *Checker) findRetired(ids []counter.ID) []*ruleset.Limiter {
 	found := make([]*ruleset.Limiter, len(ids))
 	for i, id := range ids {
 		if found[i] = c.retirees.at[id]; found[i] == nil {
-			found[i] = c.retirees.gone[id].limiter.Value()
+			found[i] = c.retirees.released[id].limiter.Value()
 		}
 	}
 	return found
@@ -43,15 +43,15 @@ func (c *Checker) retire(l *ruleset.Limiter) {
 // comeBack takes in that a limiter's rule is in force, maybe again.
 func (c *Checker) comeBack(l *ruleset.Limiter) {
 	id := l.Group.ID()
-	g, known := c.retirees.gone[id]
+	g, known := c.retirees.released[id]
 	switch {
 	case l.Group.Retired.Swap(false):
-		l.Group.Away.Store(false)
+		l.Group.Released.Store(false)
 		delete(c.retirees.at, id)
 	case known && l.Group.Strict != nil: // a new one, in place of one that nobody holds any more
 		l.Group.Strict.Forgotten.Store(max(l.Group.Strict.Forgotten.Load(), g.forgotten))
 	}
-	delete(c.retirees.gone, id)
+	delete(c.retirees.released, id)
 }
 
 // retiredAtOnce is how many retired limiters a flush looks at, in turn.
@@ -66,7 +66,7 @@ func (c *Checker) releaseRetired(fleet int64) {
 		l := f.retired[0]
 		f.retired[0] = nil
 		f.retired = f.retired[1:]
-		if l.Group.Retired.Load() && !l.LeaveLocked() {
+		if l.Group.Retired.Load() && !l.ReleaseLocked() {
 			f.retired = append(f.retired, l)
 			continue
 		}
@@ -76,20 +76,20 @@ func (c *Checker) releaseRetired(fleet int64) {
 		}
 		c.keepStats(l)
 		delete(f.at, l.Group.ID())
-		if f.gone == nil {
-			f.gone = make(map[counter.ID]gone)
+		if f.released == nil {
+			f.released = make(map[counter.ID]released)
 		}
-		g := gone{limiter: weak.Make(l)}
+		g := released{limiter: weak.Make(l)}
 		if l.Group.Strict != nil {
 			g.forgotten = l.Group.Strict.Forgotten.Load()
 		}
-		f.gone[l.Group.ID()] = g
+		f.released[l.Group.ID()] = g
 	}
 	if c.retirees.installs > c.retirees.swept { // once per set is often enough
 		c.retirees.swept = c.retirees.installs
-		for id, g := range f.gone {
+		for id, g := range f.released {
 			if g.limiter.Value() == nil && (!id.Strict || id.Shape.Bucket(fleet) > g.forgotten) {
-				delete(f.gone, id)
+				delete(f.released, id)
 			}
 		}
 	}
@@ -97,12 +97,12 @@ func (c *Checker) releaseRetired(fleet int64) {
 
 func (c *Checker) takeRevived() {
 	for _, g := range c.host.Revived.Take() {
-		if !g.Away.Swap(false) { // it has been taken back since
+		if !g.Released.Swap(false) { // it has been taken back since
 			continue
 		}
 		id := g.ID()
-		l := c.retirees.gone[id].limiter.Value()
-		delete(c.retirees.gone, id)
+		l := c.retirees.released[id].limiter.Value()
+		delete(c.retirees.released, id)
 		c.retire(l)
 	}
 }

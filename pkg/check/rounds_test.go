@@ -197,11 +197,11 @@ func TestRepeatedReportsDoNotSlowRounds(t *testing.T) {
 	}
 	require(t, f.Stats().ReportsRepeated != 0, "the report was not repeated")
 	f.answer(noon+10*second, 1)
-	equal(t, f.host.FastInterval(), 4*ms, "interval after an outage")
+	equal(t, f.host.UpdateFastInterval(), 4*ms, "interval after an outage")
 	atTime(noon+10*second, l).Check("k", 1)
 	atTime(noon+10*second+50*ms, f).Step()
 	f.answer(noon+10*second+57*ms, 2)
-	equal(t, f.host.FastInterval(), 8*ms, "interval, when an answer takes 7 ms")
+	equal(t, f.host.UpdateFastInterval(), 8*ms, "interval, when an answer takes 7 ms")
 }
 
 // TestSlowerAnswersStopRepeats: when answers take many times as long as they did, reports are soon

@@ -13,14 +13,14 @@ func (c *Checker) stats(l *ruleset.Limiter) RuleStats { return c.readStats(l, (*
 // takeStats returns a limiter's counters, to be put down as past.
 func (c *Checker) takeStats(l *ruleset.Limiter) RuleStats {
 	s := c.readStats(l, func(n *atomic.Int64) int64 { return n.Swap(0) })
-	l.Group.Owed.Answered, l.Group.Owed.Lost = 0, 0
+	l.Group.Reports.Answered, l.Group.Reports.Lost = 0, 0
 	return s
 }
 
 func (c *Checker) readStats(l *ruleset.Limiter, read func(*atomic.Int64) int64) RuleStats {
 	g := &l.Group
 	r := RuleStats{
-		Answered: g.Owed.Answered, InFlight: g.Owed.InFlight, Lost: g.Owed.Lost,
+		Answered: g.Reports.Answered, InFlight: g.Reports.InFlight, Lost: g.Reports.Lost,
 		Overflow: read(&l.Overflow), BadCosts: read(&l.BadCosts),
 		Cancelled: read(&g.Cancelled), FalseDenials: read(&g.FalseDenials),
 	}

@@ -5,8 +5,8 @@ type RuleStats struct {
 	// Rule is its name; that of the counter, where an override has one of its own
 	// (rules.Rule.WireName).
 	Rule string
-	// Decisions by this rule. One that another rule denied is in neither. What a rule with `shadow:
-	// true` would have denied is in Denied.
+	// Decisions by this rule. One that another rule denied is in neither. What a rule with
+	// `shadow: true` would have denied is in Denied.
 	Allowed, Denied int64
 	// Charged = Answered + InFlight + Pending + Overflow + Lost + Cancelled.
 	Charged int64

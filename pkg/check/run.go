@@ -106,7 +106,7 @@ func (c *Checker) drain() error {
 	c.end.Do(func() { close(c.ended) })
 	ctx, cancel := context.WithTimeout(context.Background(), c.o.DrainTimeout)
 	defer cancel()
-	d := c.reporter.Drain()
+	d := c.reporter.BeginShutdown()
 	defer d.Goodbye()
 	ticker := time.NewTicker(drainEvery)
 	defer ticker.Stop()

@@ -192,7 +192,7 @@ func TestDrainWaitsForLateHits(t *testing.T) {
 	f := newFleet(t, Options{}, rule("r", 1000, time.Second, 1))
 	atTime(noon, limiter(t, f.Checker, "r")).Check("k", 3)
 	now := noon + 4*second
-	d := f.reporter.Drain()
+	d := f.reporter.BeginShutdown()
 	for range 3 {
 		require(t, !d.Done(now), "done, but nothing is answered: %+v", f.Stats().Rules[0])
 	}

@@ -18,8 +18,8 @@ var (
 	// ErrReceiptAge is for a receipt that was made in the future, or more than 20 hours ago: the
 	// store may have forgotten whether it was settled.
 	ErrReceiptAge = errors.New("check: the receipt is too old to be settled")
-	// ErrSettled is for a receipt that was settled at this checker before. If a receipt is
-	// settled at two checkers, the store takes the first settlement only, without an error.
+	// ErrSettled is for a receipt that was settled at this checker before. If a receipt is settled
+	// at two checkers, the store takes the first settlement only, without an error.
 	ErrSettled = settlement.ErrSettled
 	// ErrCost is for a true cost that is negative or above 10^15.
 	ErrCost = errors.New("check: invalid cost")
@@ -90,14 +90,14 @@ const receiptAhead = 10 * time.Minute
 // local limiter has it at once.
 func (c *Checker) noteSettlement(s *events.Settlement, fleet int64) {
 	charge := s.GetCharge()
-	l := c.counting(charge.GetRule())
-	if l == nil {
+	g := c.counting(charge.GetRule())
+	if g == nil {
 		return
 	}
 	if s.GetHits() < 0 {
-		l.Refunds.Store(true)
+		g.Refunds.Store(true)
 	}
-	x := l.Holds(charge.GetKey())
+	x := g.Lookup(charge.GetKey())
 	if x != nil && x.Settle(charge.GetRule().GetNewest(), s.GetHits(), fleet) {
 		c.host.Want(fleetstate.NextFast)
 	}

@@ -372,15 +372,15 @@ func TestSettlementsAreBounded(t *testing.T) {
 	mustSettle(t, f.Checker, noon+50*ms, three, 0) // it was not used up
 }
 
-// TestSettlementsEndQuietWaits: hits of a quiet key wait for their report no longer than their
+// TestSettlementsEndDeferrals: hits of a deferred key wait for their report no longer than their
 // settlement does.
-func TestSettlementsEndQuietWaits(t *testing.T) {
+func TestSettlementsEndDeferrals(t *testing.T) {
 	f, l := fleetAndLimiter(t, Options{}, rule("r", 100_000, time.Hour, 1))
 	f.welcomeOf(noon, 3)
 	inform(l, "k")
 	text := receipt(t, l, noon, "k", 5)
 	f.steps(50, 101, 50)
-	require(t, len(f.tape.reports) == 0, "a quiet key is reported: %v", f.tape.reports)
+	require(t, len(f.tape.reports) == 0, "a deferred key is reported: %v", f.tape.reports)
 	mustSettle(t, f.Checker, noon+100*ms, text, 1)
 	atTime(noon+150*ms, f).Step()
 	f.settlements("refunded k, k 5", -4)

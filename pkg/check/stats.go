@@ -16,8 +16,8 @@ type Stats struct {
 	Revision uint64
 	// LiveKeys and IdleKeys are kept now; IdleKeys only roughly.
 	LiveKeys, IdleKeys int
-	// Reports sent for the first time; sent again; answered; given up after 20 hours or because
-	// the number of shards changed; and sends that failed at once.
+	// Reports sent for the first time; sent again; answered; given up after 20 hours or because the
+	// number of shards changed; and sends that failed at once.
 	ReportsSent, ReportsRepeated, ReportsAnswered, ReportsGivenUp, ReportsUnsent int64
 	// Lease requests sent; sent again, anew, because there was no answer; answered; refused.
 	// Waiting is how many callers of Wait wait now.
@@ -26,8 +26,8 @@ type Stats struct {
 	// Settlements taken in, one for each rule that a receipt names; answered; given up, because
 	// they had become too old or were refused. The others wait.
 	SettlementsTaken, SettlementsAnswered, SettlementsLost int64
-	// Alarms taken in. Ignored counts answers to what had been answered before, Unreadable
-	// messages and answers that made no sense.
+	// Alarms taken in. Ignored counts answers to what had been answered before, Unreadable messages
+	// and answers that made no sense.
 	Alarms, Ignored, Unreadable int64
 	// Freshness of what this checker knows, and how long ago it last heard of an aggregator (0 if
 	// never, 1 ns at least if ever).

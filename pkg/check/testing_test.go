@@ -320,10 +320,10 @@ func alarmOf(g *counter.Group, now int64, generation uint64, key string, rows ..
 	return &events.Alarm{Generation: generation, Version: 1, Totals: t}
 }
 
-// inform lets keys be quiet, as an answer or an alarm that tells of them does.
+// inform lets keys be deferred, as an answer or an alarm that tells of them does.
 func inform(l *Limiter, keys ...string) {
 	for _, key := range keys {
-		l.core.Group.Find(noon, key).State |= counter.Informed
+		l.core.Group.FindOrMake(noon, key).State |= counter.Informed
 	}
 }
 
@@ -344,7 +344,7 @@ func hit(l *Limiter, now int64, key string, times int) (allowed int) {
 
 // ahead returns a live key's forecast, or nil.
 func (l *Limiter) ahead(key string) *counter.Forecast {
-	if c := l.core.Group.Holds([]byte(key)); c != nil {
+	if c := l.core.Group.Lookup([]byte(key)); c != nil {
 		return counter.Locked{Counter: c}.Forecast()
 	}
 	return nil

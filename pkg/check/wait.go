@@ -177,8 +177,8 @@ func (c *Checker) waitForTurn(ctx context.Context, r *Request) (Result, error) {
 	}
 }
 
-// othersWait finds a line of the request in which others wait already; none if w is in a
-// line, or if the request has nothing to wait for.
+// othersWait finds a line of the request in which others wait already; none if w is in a line, or
+// if the request has nothing to wait for.
 func (c *Checker) othersWait(w *caller, attrs identity.Attributes, cost int64) (evaluation.Queued, bool) {
 	if w.place != nil || c.waiting.Now.Load() == 0 {
 		return evaluation.Queued{}, false

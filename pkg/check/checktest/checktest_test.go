@@ -16,7 +16,8 @@ import (
 	"github.com/offpath-io/offpath/pkg/rules"
 )
 
-// asker is what services and adapters ask. A *check.Checker has all of it, with the same signatures.
+// asker is what services and adapters ask. A *check.Checker has all of it, with the same
+// signatures.
 type asker interface {
 	Check(identity.Attributes, int64) check.Decision
 	Do(check.Request) check.Result
@@ -32,8 +33,8 @@ var (
 
 var kristie = identity.Attributes{{Name: "user", Value: "kristie"}}
 
-// decideAll calls every method that decides, at costs of 1 to 6, and lists whether the hit passed. Its
-// receipts have to agree.
+// decideAll calls every method that decides, at costs of 1 to 6, and lists whether the hit passed.
+// Its receipts have to agree.
 func decideAll(ctx context.Context, c asker) (passed []bool, err error) {
 	var errs [4]error
 	var r [6]check.Result

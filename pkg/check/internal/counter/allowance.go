@@ -2,15 +2,15 @@ package counter
 
 import "github.com/offpath-io/offpath/pkg/window"
 
-// Take is the common check, of a hit of cost 1: one hit off the allowance that limits of this stamp
-// have left behind, without the lock. left is how many more may pass, until when the allowance or
-// the block ends.
+// Take is the common check, of a hit of cost 1: it takes one hit off the allowance, if a check
+// under limits with this stamp has left it, without the lock. left is how many more hits may pass;
+// until is the end of the allowance or block.
 func (counter *Counter) Take(stamp uint64, now int64) (v verdict, left, until int64) {
 	until = counter.Until.Load()
 	if now >= until {
 		return unknown, 0, 0
 	}
-	beyond := int64(counter.Beyond.Load() &^ Raised) // before the swap, which waits for nothing then
+	beyond := int64(counter.Beyond.Load() &^ Raised) // before the swap: a load after it would have to wait for it
 	for {
 		word := counter.Allowance.Load()
 		if word&LeftMask == 0 || word&StampMask != stamp {
@@ -21,14 +21,14 @@ func (counter *Counter) Take(stamp uint64, now int64) (v verdict, left, until in
 		}
 		if counter.Allowance.CompareAndSwap(word, word+oneAllowed) {
 			if word&Blocked != 0 {
-				return Refused, 0, until
+				return DeniedCounted, 0, until
 			}
 			return Allowed, int64(word&LeftMask) - 1 + beyond, until
 		}
 	}
 }
 
-// leaveAllowanceUntil is leaveAllowance with an end of the allowance's own.
+// leaveAllowanceUntil is leaveAllowance with an explicit end.
 func (c Locked) leaveAllowanceUntil(t *Limits, hits, room, until int64) {
 	if hits <= 0 || t.Restless || c.overflow || !c.Is(queued) || c.Group.Shape.Kind == window.Leaky {
 		return
@@ -46,8 +46,8 @@ func (c Locked) leaveAllowanceUntil(t *Limits, hits, room, until int64) {
 	c.Allowance.Store(t.Stamp | uint64(hits))
 }
 
-// endAt notes when the next allowance or block ends. Usually it is when the last one did, and an
-// atomic store takes as long as a lock.
+// endAt sets the end of the next allowance or block. Usually it has not changed, and an atomic
+// store takes as long as a lock.
 func (c Locked) endAt(until int64) {
 	if c.Until.Load() != until {
 		c.Until.Store(until)

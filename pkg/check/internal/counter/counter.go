@@ -14,17 +14,17 @@ import (
 const (
 	queued      uint8 = 1 << iota // in a dirty stack or waiting for its report
 	InFlight                      // in the report that is not answered yet
-	ageing                        // waiting in the queue of counters that may leave
+	ageing                        // in the queue of counters that may leave
 	Dead                          // has left the table; nothing may be charged to it
-	deferred                      // queued, but its key is quiet: its hits wait
-	notDeferred                   // they may not wait any longer
+	deferred                      // queued, but its hits wait for a later report
+	notDeferred                   // its hits may not wait any longer
 	Viewed                        // a copy to look at, see View
 	Informed                      // a message has said what others have admitted
 )
 
-// New returns a counter of no hits for a key, whose text it copies.
+// New returns a counter without hits for a key, whose text it copies.
 func New(g *Group, key string, now int64) Locked {
-	c := Locked{g.blankCell()}
+	c := Locked{g.blankCounter()}
 	c.Group, c.Newest = g, g.Shape.Bucket(now)
 	if len(key) > len(c.short) {
 		key = strings.Clone(key)
@@ -40,7 +40,7 @@ func New(g *Group, key string, now int64) Locked {
 	return c
 }
 
-// bucketsOf is how many buckets' counts a counter keeps.
+// bucketsOf is the number of buckets whose counts a counter keeps.
 func bucketsOf(s window.Shape) int {
 	live := s.Live()
 	if !s.Drains() {
@@ -50,8 +50,8 @@ func bucketsOf(s window.Shape) int {
 	return live + min(int((spareTime+size-1)/size), live)
 }
 
-// blankCell returns the memory for a limiter's counter.
-func (g *Group) blankCell() *Counter {
+// blankCounter returns the memory for a counter of the group.
+func (g *Group) blankCounter() *Counter {
 	if g.Strict == nil {
 		return new(Counter)
 	}
@@ -60,10 +60,10 @@ func (g *Group) blankCell() *Counter {
 	return &s.Counter
 }
 
-// ofStrict returns the memory of a strict limiter's counter.
-func (counter *Counter) ofStrict() *strictCounter { return (*strictCounter)(unsafe.Pointer(counter)) } // see blankCell
+// ofStrict returns the memory of a strict group's counter.
+func (counter *Counter) ofStrict() *strictCounter { return (*strictCounter)(unsafe.Pointer(counter)) } // see blankCounter
 
-// Permits returns the counter's permits; nil if its limiter is not strict.
+// Permits returns the counter's permits; nil if its group is not strict.
 func (counter *Counter) Permits() *permit.Account {
 	if counter.Group.Strict == nil {
 		return nil
@@ -88,7 +88,7 @@ func (counter *Counter) Key() string {
 	return unsafe.String(&counter.short[0], counter.length)
 }
 
-// counts returns the totals per bucket, newest first, and then how much of each is pending.
+// counts returns the totals per bucket, newest first, followed by the pending part of each.
 func (c Locked) counts() []int64 {
 	if c.more != nil && c.more.counts != nil {
 		return c.more.counts
@@ -99,12 +99,13 @@ func (c Locked) counts() []int64 {
 // Totals returns the totals per bucket, newest first.
 func (c Locked) Totals() []int64 { return c.counts()[:c.Group.Live] }
 
-// Pending returns how much of each total is pending.
+// Pending returns the pending part of each total.
 func (c Locked) Pending() []int64 { return c.counts()[c.Group.Live:] }
 
+// Is returns whether any of these bits of the state is set.
 func (c Locked) Is(state uint8) bool { return c.State&state != 0 }
 
-// add puts own hits into the newest bucket.
+// add adds own hits to the newest bucket.
 func (c Locked) add(hits int64) {
 	counts := c.counts()
 	counts[0] += hits
@@ -114,10 +115,10 @@ func (c Locked) add(hits int64) {
 // End is when the newest bucket ends.
 func (c Locked) End() int64 { return c.Group.Shape.End(c.Newest) }
 
-// hasPending says whether any hit is pending. The allowance is withdrawn.
+// hasPending returns whether any hit is pending. The allowance is withdrawn.
 func (c Locked) hasPending() bool { return anyNonZero(c.Pending()) }
 
-// isEmpty says whether the counter knows of no hit in its window. The counter is current.
+// isEmpty returns whether the counter knows of no hit in its window. The counter is current.
 func (c Locked) isEmpty() bool {
 	return !anyNonZero(c.Totals()) && c.level().IsEmpty()
 }
@@ -139,7 +140,7 @@ func (c Locked) Forecast() *Forecast {
 	return c.more.forecast
 }
 
-// setForecast gives the counter a forecast, or takes it away.
+// setForecast sets the counter's forecast, or removes it if a is nil.
 func (c Locked) setForecast(a *Forecast) {
 	switch {
 	case c.more != nil:
@@ -149,7 +150,7 @@ func (c Locked) setForecast(a *Forecast) {
 	}
 }
 
-// level returns what the counter has for its level, nil if it has none.
+// level returns the state of the counter's level; nil if it has none.
 func (c Locked) level() *level.State {
 	if c.more == nil {
 		return nil
@@ -157,8 +158,8 @@ func (c Locked) level() *level.State {
 	return c.more.level
 }
 
-// net returns what counts of each bucket, newest first: the totals less what was given back. It is
-// good until the counter changes, and only to be read.
+// net returns the hits of each bucket that count, newest first: the totals less the refunds. The
+// slice is valid until the counter changes, and must not be written.
 func (c Locked) net() []int64 {
 	if c.more == nil || c.more.refunded == nil {
 		return c.Totals()
@@ -170,7 +171,7 @@ func (c Locked) net() []int64 {
 	return net
 }
 
-// refunded returns what was given back per bucket; nil if that is nothing.
+// refunded returns the refunds per bucket; nil if there are none.
 func (c Locked) refunded() []int64 {
 	if c.more == nil {
 		return nil
@@ -178,7 +179,7 @@ func (c Locked) refunded() []int64 {
 	return c.more.refunded
 }
 
-// mayRefund gives the counter room for refunds.
+// mayRefund allocates the counter's refunds, if it has none yet.
 func (c Locked) mayRefund() {
 	if c.more == nil {
 		c.more = &more{}
@@ -190,7 +191,7 @@ func (c Locked) mayRefund() {
 	}
 }
 
-// leave notes that a counter leaves the table.
+// leave records the newest bucket of a counter that leaves the table.
 func (s *strict) leave(p *permit.Account) {
 	newest := p.Newest()
 	for {
@@ -201,35 +202,35 @@ func (s *strict) leave(p *permit.Account) {
 	}
 }
 
-// spareTime is for how long beyond its live buckets a counter keeps counts, so that what it was
-// told of as final is newer than what it has reckoned itself.
+// spareTime is how much longer than for its live buckets a counter keeps counts, so that a settled
+// level that it receives is newer than the one that it has computed itself.
 const spareTime = 100 * time.Millisecond
 
-// A counter's activity is measured in ticks of 268 ms, so that it fits 32 bits (for 36 years; only
-// differences are used) and is written seldom.
-const tickBits = 28
+// A counter's activity is measured in *activity units* of 268 ms, so that it fits 32 bits (for 36
+// years; only differences are used) and is seldom written.
+const activityBits = 28
 
-func tick(now int64) uint32 { return uint32(now >> tickBits) }
+func activityUnit(now int64) uint32 { return uint32(now >> activityBits) }
 
-func ticks(d time.Duration) uint32 { return uint32(int64(d) >> tickBits) }
+func activityUnits(d time.Duration) uint32 { return uint32(int64(d) >> activityBits) }
 
-// Touch notes that the key is in use.
+// Touch records that the key is in use.
 func (counter *Counter) Touch(now int64) {
-	if t := tick(now); counter.active.Load() != t {
+	if t := activityUnit(now); counter.active.Load() != t {
 		counter.active.Store(t)
 	}
 }
 
-// silent returns for how many ticks the key has not been in use.
+// silent returns for how many activity units the key has not been in use.
 func (counter *Counter) silent(now int64) uint32 {
 	// A difference that is negative, because clocks were read in another order, counts as none.
-	if d := tick(now) - counter.active.Load(); d < 1<<31 {
+	if d := activityUnit(now) - counter.active.Load(); d < 1<<31 {
 		return d
 	}
 	return 0
 }
 
-// queue lets the next flush see the counter.
+// queue makes the next flush see the counter.
 func (c Locked) queue() {
 	if !c.Is(queued) {
 		c.State |= queued
@@ -237,7 +238,8 @@ func (c Locked) queue() {
 	}
 }
 
-// endDeferral ends the wait of a counter whose hits should be reported soon, or spares it one.
+// endDeferral ends the deferral of a counter whose hits should be reported soon, and keeps the next
+// flush from deferring them.
 func (c Locked) endDeferral() {
 	c.State |= notDeferred
 	if c.Is(deferred) {
@@ -246,8 +248,8 @@ func (c Locked) endDeferral() {
 	}
 }
 
-// Locked is a counter whose lock is held, or that nobody else knows. What needs the lock is a
-// method of it.
+// Locked is a counter whose lock is held, or that no other goroutine can reach. Methods that need
+// the lock are methods of it.
 type Locked struct{ *Counter }
 
 // Lock takes the counter's lock.
@@ -256,5 +258,5 @@ func (counter *Counter) Lock() Locked {
 	return Locked{counter}
 }
 
-// Unlock gives the lock back. The Locked must not be used any more.
+// Unlock releases the lock. The Locked must not be used after that.
 func (c Locked) Unlock() { c.mu.Unlock() }

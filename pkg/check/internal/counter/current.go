@@ -7,9 +7,9 @@ import (
 	"github.com/offpath-io/offpath/pkg/check/internal/level"
 )
 
-// Withdraw withdraws the allowance or block: what was left of it is not charged.
+// Withdraw withdraws the allowance or block: the hits left of an allowance are not charged.
 func (c Locked) Withdraw(now int64) {
-	if c.Allowance.Load() == 0 { // which only a holder of the lock changes, and a swap takes as long as a lock
+	if c.Allowance.Load() == 0 { // only a holder of the lock changes it from 0, and a swap takes as long as a lock
 		return
 	}
 	word := c.Allowance.Swap(0)
@@ -18,7 +18,7 @@ func (c Locked) Withdraw(now int64) {
 		return
 	}
 	a, at := c.Forecast(), c.within(now)
-	if word&Blocked != 0 { // only counters with a forecast turn hits away so, and each is counted when it is
+	if word&Blocked != 0 { // only counters with a forecast have such a word, and each of these denials has been counted
 		c.Group.NoteDenied(c.Key(), taken)
 		a.Denied(a.Part, taken)
 		a.note(at, 0, taken)
@@ -37,7 +37,7 @@ func (c Locked) Withdraw(now int64) {
 	}
 }
 
-// PutDown counts how many hits have been taken off the allowance, which stays where it is.
+// PutDown counts the hits that have been taken off the allowance, without withdrawing it.
 func (counter *Counter) PutDown() {
 	c := counter.Lock()
 	defer c.Unlock()
@@ -47,7 +47,7 @@ func (counter *Counter) PutDown() {
 		if word&Blocked != 0 { // they have been counted
 			return
 		}
-		// A forecast is to hear of all of them when the allowance ends, so it remembers how many
+		// A forecast is told of all hits when the allowance ends, so it remembers how many of them
 		// have been counted.
 		if taken == 0 || c.Forecast() != nil || c.Allowance.CompareAndSwap(word, word&^(LeftMask*oneTaken)) {
 			c.record(taken)
@@ -56,7 +56,7 @@ func (counter *Counter) PutDown() {
 	}
 }
 
-// record counts hits that were taken off an allowance, but for those that have been.
+// record counts hits that were taken off an allowance, except those that PutDown has counted.
 func (c Locked) record(taken int64) {
 	if a := c.Forecast(); a != nil {
 		taken, a.counted = taken-int64(a.counted), uint32(taken)
@@ -64,22 +64,22 @@ func (c Locked) record(taken int64) {
 	c.Group.Tallies[c.Stripe].Admit(taken, taken)
 }
 
-// CatchUp withdraws the allowance and rotates, and returns the time that the counter's buckets are
-// to be read at. A counter is *current* then.
+// CatchUp withdraws the allowance and rotates. The counter is then *current*. It returns the time
+// at which to read the counter's buckets.
 func (c Locked) CatchUp(now int64) int64 {
 	c.Withdraw(now)
 	return c.rotate(now)
 }
 
-// rotate makes newest the bucket of now, and returns the time that the counter's buckets are to be
-// read at. That is now, or, if another goroutine has read the clock a moment later, in the next
-// bucket, the beginning of that. Pending hits that leave every window become late. The allowance is
-// withdrawn.
+// rotate makes the bucket of now the newest one, and returns the time at which to read the
+// counter's buckets. That is now; or, if another goroutine has read a later clock and has rotated
+// to the next bucket, the beginning of that bucket. Pending hits that leave every window become
+// late. The allowance is withdrawn.
 func (c Locked) rotate(now int64) int64 {
 	shape := c.Group.Shape
 	by := shape.Bucket(now) - c.Newest
 	switch {
-	case by < -1: // somebody had the time from before the clock was corrected
+	case by < -1: // another goroutine used a time from before the clock was corrected
 		c.pullBack(-by)
 		return now
 	case by <= 0:
@@ -112,8 +112,8 @@ func (c Locked) rotate(now int64) int64 {
 	return now
 }
 
-// pullBack makes newest an earlier bucket, which takes the hits of those after it. The allowance is
-// withdrawn.
+// pullBack makes an earlier bucket the newest one, and moves the hits of later buckets into it. The
+// allowance is withdrawn.
 func (c Locked) pullBack(by int64) {
 	c.Newest -= by
 	all := [...][]int64{c.Totals(), c.Pending(), c.refunded(), nil}
@@ -146,9 +146,10 @@ func shift(counts []int64, keep int64) {
 	clear(counts[:int64(len(counts))-keep])
 }
 
-// Room withdraws the allowance and rotates, and returns how many hits still fit under these limits.
+// Room withdraws the allowance and rotates. It returns how many hits still fit under these limits,
+// and the time of that.
 func (c Locked) Room(t *Limits, now int64) (room, at int64) {
-	c.Withdraw(now) // CatchUp, without another call on the way of every check that takes the lock
+	c.Withdraw(now) // as CatchUp does, without another call in every check that takes the lock
 	at = c.rotate(now)
 	if p := c.Permits(); p != nil {
 		return c.permitted(p, at), at
@@ -166,9 +167,9 @@ func (c Locked) charge(cost int64) {
 	c.queue()
 }
 
-// leaveAllowance leaves an allowance of hits behind, of the so many more that may pass. Only a queued counter
-// may have one: the flush that takes the counter off its queue withdraws it, so no hit can be taken
-// that no flush will see.
+// leaveAllowance stores an allowance of hits; room is how many more may pass. Only a queued counter
+// may have an allowance: the flush that takes the counter off its queue withdraws it, so that a
+// flush sees every hit that was taken.
 func (c Locked) leaveAllowance(t *Limits, at, hits, room int64) {
 	if p := c.Permits(); p != nil {
 		c.leavePermits(t, p, hits)
@@ -177,7 +178,8 @@ func (c Locked) leaveAllowance(t *Limits, at, hits, room int64) {
 	c.leaveAllowanceUntil(t, hits, room, level.Datable(&t.Drain, at, c.End()))
 }
 
-// block lets further checks be denied without the lock, until a hit of cost 1 fits again.
+// block stores a block, by which further checks are denied without the lock until a hit of cost 1
+// fits again.
 func (c Locked) block(t *Limits, at int64) {
 	if t.Restless || c.overflow {
 		return
@@ -188,14 +190,14 @@ func (c Locked) block(t *Limits, at int64) {
 	}
 	after, ok := c.retryIn(t, 1, at)
 	if !ok {
-		after = time.Hour // a limit below 1: look again some time
+		after = time.Hour // a limit below 1: look again later
 	}
 	c.endAt(at + int64(after))
 	c.Allowance.Store(Blocked | t.Stamp)
 }
 
-// within is now or, if that is later, the last moment before hits leave at once: what was taken off
-// an allowance was taken before. The counter is not rotated yet.
+// within is now, or the end of the newest bucket if that is earlier and the hits of a bucket leave
+// at once: hits of an allowance were taken before that. The counter is not rotated yet.
 func (c Locked) within(now int64) int64 {
 	if forecast.LeavesAtOnce(c.Group.Shape) {
 		return min(now, c.End()-1)

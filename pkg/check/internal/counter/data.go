@@ -1,22 +1,23 @@
-// Package counter holds what a checker knows of each key, and decides by it.
+// Package counter holds what a checker knows about each key, and decides with it.
 //
 // A [Counter] has the hits of one key under one rule: per time bucket a total, and the part of it
 // that is pending, which is in no report yet. A [Group] is all counters of one rule, and a [Host]
-// all groups of one checker, with the [Table] that holds the counters. What few keys need is beside
-// the counts, and nil for the others: a level (token and leaky buckets), a forecast (keys near
-// their limit), refunds (settlements), permits (strict enforcement).
+// all groups of one checker, with the [Table] that holds the counters. Parts that few keys need are
+// beside the counts, and nil for the others: a level (token and leaky buckets), a forecast (keys
+// above the forecast threshold), refunds (settlements), permits (strict enforcement).
 //
 // A check goes through three steps. [Counter.Take] takes a hit off the *allowance* that an earlier
 // check has left, without a lock; most checks end there. Otherwise [Counter.Lock] gives a [Locked]
 // counter, and a [Hit] decides with it: Consider finds out whether the hit may pass, then Charge or
 // Deny changes the counts, and leaves the next allowance.
 //
-// The package reporter moves hits on. What needs the lock is a method of Locked, such as
-// [Locked.Room]; [Counter.Flush], [Counter.ObserveAnswer] and [Group.ObserveAlarm] take the lock
-// themselves. A counter is *current* after [Locked.CatchUp]: its allowance is withdrawn, and its
-// newest bucket is that of now. [Host.Evict] removes counters that are of no use any more.
+// The package reporter moves hits into reports. Methods that need the lock are methods of Locked,
+// such as [Locked.Room]; [Counter.Flush], [Counter.ObserveAnswer] and [Group.ObserveAlarm] take the
+// lock themselves. A counter is *current* after [Locked.CatchUp]: its allowance is withdrawn, and
+// its newest bucket is that of now. [Host.Evict] removes counters that are no longer needed.
 //
-// Nothing here does I/O. Every method is a function of the time that it is given.
+// Nothing here does I/O. Only [Group.Now] and the [fleetstate.State] in a Host read the clock:
+// everything else is a function of the time that it is given.
 package counter
 
 import (
@@ -32,9 +33,9 @@ import (
 	"github.com/offpath-io/offpath/pkg/window"
 )
 
-// Host is what all counters of a checker share: the table that holds them, the time, what is known
-// of the fleet, and the queues through which counters reach the reporter. Any goroutine may use it,
-// except for what the reporter's lock guards.
+// Host is the part that all counters of a checker share: the table that holds them, the time, the
+// state of the fleet, and the queues through which counters reach the reporter. Any goroutine may
+// use it, except for what the reporter's lock guards.
 type Host struct {
 	fleetstate.State
 	Table  Table
@@ -51,8 +52,8 @@ type Host struct {
 
 	// The reporter's lock guards these.
 	Ageing    idle.Queue[*Counter]     // those that may leave
-	forecasts queue.FIFO[agedForecast] // those that may leave their counters: they take more memory than these
-	deferrals queue.Heap[*Group]       // groups with deferred counters, by when the first deferral ends
+	forecasts queue.FIFO[agedForecast] // those that may be dropped: a forecast takes more memory than its counter
+	deferrals queue.Heap[*Group]       // groups with deferred counters, by the end of the first deferral
 }
 
 // groups is a list of groups. Any goroutine may add to it.
@@ -75,7 +76,7 @@ type Group struct {
 
 	Counters atomic.Int64 // in the table
 	Retired  atomic.Bool  // its rule is not in force
-	Away     atomic.Bool  // it has been released: only a weak pointer to it is kept
+	Released atomic.Bool  // only a weak pointer to it is kept
 	Refunds  atomic.Bool  // aggregators may know of refunds
 	Settles  atomic.Bool  // a receipt of its hits may have been made here
 	// Changed is the number of the last change of rules that has to adjust its counters.
@@ -87,8 +88,8 @@ type Group struct {
 	FalseDenials atomic.Int64 // decisions, see forecast.FalseDenials
 
 	// The reporter's lock guards these.
-	Owed     ReportState
-	deferred queue.FIFO[aged] // deferred counters, by when their deferral ends
+	Reports  ReportState
+	deferred queue.FIFO[aged] // deferred counters, by the end of their deferral
 }
 
 // tally is one stripe of a group's counts.
@@ -99,13 +100,13 @@ type tally struct {
 	_       [40]byte // keep the next stripe on another cache line
 }
 
-// aged is a counter that may leave, and when to look at it.
+// aged is a counter in a queue, and when to look at it.
 type aged struct {
 	counter *Counter
 	Due     int64 // fleet time
 }
 
-// ReportState is what the reporter keeps of a group.
+// ReportState is the reporter's state of a group.
 type ReportState struct {
 	Build      uint64     // the report that Index belongs to
 	Index      [Kinds]int // of the rule in that report, by kind of hits; -1 if it is not there
@@ -114,14 +115,14 @@ type ReportState struct {
 	InFlight, Answered, Lost int64 // hits
 }
 
-// A Counter is what this checker knows of one key under one rule.
+// A Counter holds what this checker knows about one key under one rule.
 //
 // Per bucket it has two numbers: the *total*, which is base + in flight + pending, and the part of
 // it that is *pending*. That is enough, because a checker has one report in flight per shard: when
 // an answer says that the fleet's total is T, everything this counter ever took out of pending is
 // in T, so the new total is max(old total, T + pending). For an alarm, which may or may not contain
 // the report in flight, the same formula gives a floor. Own hits are in the total from the moment
-// they are admitted and no message takes them out.
+// they are admitted, and no message removes them.
 //
 // Most checks do not take the lock: a check that does leaves behind an *allowance*, the number of
 // hits that may still pass in this bucket, already added to total and pending; the next checks only
@@ -142,7 +143,7 @@ type Counter struct {
 
 	next       *Counter      // in a dirty stack
 	Newest     int64         // bucket of Totals()[0] and Pending()[0]
-	active     atomic.Uint32 // when last reported or denied, in ticks
+	active     atomic.Uint32 // when last reported or denied, see activityUnit
 	generation uint8         // which of the shard's generations the base is of
 	State      uint8         // see the state constants
 	Stripe     uint8         // which dirty stack and tally it uses; never changes
@@ -151,15 +152,15 @@ type Counter struct {
 	inline     [4]int64
 }
 
-// strictCounter is the memory of a strict limiter's counter. It keeps the permits out of all other
-// counters, which fill two cache lines exactly.
+// strictCounter is the memory of a strict group's counter. All other counters have no permits, so
+// that they fill two cache lines exactly.
 type strictCounter struct {
 	Counter
 	permits permit.Account
 	next    *Counter // in the stack of counters that ask
 }
 
-// strict is what the group of a strict rule has beside the rest.
+// strict holds the fields that only the group of a strict rule has.
 type strict struct {
 	// Forgotten is the newest bucket for which an evicted counter had been granted permits. How
 	// many it had spent is not known, so they all count as spent.
@@ -171,7 +172,7 @@ type strict struct {
 	Index int
 }
 
-// stack holds counters that have become dirty, newest first. Any goroutine pushes; a flush takes
+// stack holds counters that have become dirty, newest first. Any goroutine may push; a flush takes
 // all.
 type stack struct {
 	head atomic.Pointer[Counter]
@@ -184,14 +185,15 @@ type agedForecast struct {
 	forecast *Forecast
 }
 
-// askStack holds counters that ask, newest first. Any goroutine pushes.
+// askStack holds counters that ask for permits, newest first. Any goroutine may push.
 type askStack struct{ Head atomic.Pointer[Counter] }
 
 // stripes is the number of dirty stacks, and of tallies of each group: enough that cores seldom
 // write to the same one.
 const stripes = 16
 
-// more is what few counters need. Each field is nil for a counter that does not need it.
+// more holds the fields that few counters need. Each is nil or false for a counter that does not
+// need it.
 type more struct {
 	counts   []int64      // totals, newest first, then pending, if inline is too short
 	forecast *Forecast    // of a key near its limit
@@ -202,8 +204,8 @@ type more struct {
 }
 
 const (
-	// silentBlock is how long a blocked key must have been silent before it may make room for
-	// others: a blocked key that still sends stays blocked.
+	// silentBlock is how long a blocked key must have been silent before its counter may be evicted
+	// for others: a blocked key that still sends stays blocked.
 	silentBlock = 10 * time.Second
 	// silentForecast is how long a counter has been silent when its forecast is dropped.
 	silentForecast = idle.FirstLook + idle.LaterLook

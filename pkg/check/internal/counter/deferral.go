@@ -1,14 +1,15 @@
 package counter
 
-// A key far below its limit is *quiet*: even if all checkers hold as many of its hits as this one
-// it would not be near. Its hits may wait for their report longer than others', so that more of
-// them share one. They still count here at once, and are reported exactly once; that they are not
-// known elsewhere does no harm until the key comes near its limit, and then an alarm, or the first
-// check that finds it so, ends the wait. No key is quiet before an answer or an alarm has told what
-// others have admitted: a checker that has just started knows nothing of what is used up.
+// A key far below its limit is *deferred*: it would stay below the forecast threshold even if all
+// checkers held as many of its hits as this one. Its hits wait longer for their report than others,
+// so that one report contains more of them. They still count here at once, and are reported exactly
+// once. Other checkers need them only when the key comes near the forecast threshold; then an
+// alarm, or the first check that finds it there, ends the deferral. No key is deferred before an
+// answer or an alarm has said how many hits others have admitted: a checker that has just started
+// does not know how much of a limit is used up.
 
-// mayDefer lets a counter's hits wait if its key is quiet. The counter is
-// current, and just off its queue.
+// mayDefer defers the counter's hits if its key is far below its limit, and returns whether it has.
+// The counter is current, and has just been taken off its queue.
 func (c Locked) mayDefer(fleet int64, mayWait bool) bool {
 	g := c.Group
 	patience, t := g.patience(), g.Limits.Load()
@@ -28,14 +29,14 @@ func (c Locked) mayDefer(fleet int64, mayWait bool) bool {
 	return true
 }
 
-// EndDeferrals queues the counters whose hits have waited long enough; all of them if there is no
-// time or no room to wait.
+// EndDeferrals calls enqueue with the counters whose deferral ends by this time of the fleet; with
+// all deferred counters if all is set or the table is crowded.
 func (h *Host) EndDeferrals(fleet int64, all bool, enqueue func(*Counter)) {
 	all = all || h.Crowded()
 	for due := h.deferrals.Due(); due != notDue && (all || due <= fleet); due = h.deferrals.Due() {
 		q := &h.deferrals.Peek().deferred
 		c := q.Pop().counter.Lock()
-		resumes := c.Is(deferred) // or else something has ended its deferral
+		resumes := c.Is(deferred) // otherwise its deferral has ended already
 		if resumes {
 			c.State = c.State&^deferred | notDeferred
 		}
@@ -51,13 +52,13 @@ func (h *Host) EndDeferrals(fleet int64, all bool, enqueue func(*Counter)) {
 	}
 }
 
-// notDue is the due of an empty heap.
+// notDue is the due time of an empty heap.
 const notDue = int64(1<<63 - 1)
 
-// patience is how long hits of a quiet key may wait from the first flush that meets them; negative
-// if that makes no difference. That flush came up to FlushEvery after them, and so does the one
-// that ends the wait.
+// patience is how long hits of a deferred key may wait after the first flush that sees them;
+// negative if a deferral would save nothing. That flush comes up to FlushEvery after the hits, and
+// the flush that ends the deferral up to FlushEvery late.
 func (g *Group) patience() int64 {
 	o := &g.Host.Config
-	return int64(min(g.Shape.Length/quietPart, o.QuietFor) - 2*o.FlushEvery)
+	return int64(min(g.Shape.Length/deferralPart, o.QuietFor) - 2*o.FlushEvery)
 }

@@ -7,12 +7,13 @@ import (
 	"github.com/offpath-io/offpath/pkg/check/internal/level"
 )
 
-// Counters that have nothing on its way wait here until they may leave. While there is room, a
-// counter stays until its last hit has left the window: what it knows is worth more than the
-// memory, which is bounded anyway. When the table gets crowded, those that have waited longest
-// make room; the idle cache remembers them as well as it can.
+// Counters without pending hits and hits in flight wait in a queue until they may leave the table.
+// While there is room, a counter stays until its last hit has left the window: its counts are worth
+// more than the memory, which is bounded anyway. When the table gets crowded, the counters that
+// have waited longest leave first, for the idle cache.
 
-// age lets a counter wait to leave, and its forecast.
+// age puts a counter into the queue of counters that may leave, and its forecast into that of
+// forecasts.
 func (c Locked) age(fleet int64) {
 	c.ageForecast(fleet)
 	if !c.Is(ageing | Dead) {
@@ -21,7 +22,8 @@ func (c Locked) age(fleet int64) {
 	}
 }
 
-// ageForecast lets the forecast of a counter, if it has one, wait to leave.
+// ageForecast puts the counter's forecast, if it has one, into the queue of forecasts that may be
+// dropped.
 func (c Locked) ageForecast(fleet int64) {
 	if a := c.Forecast(); a != nil && !a.ageing && !c.Is(Dead) {
 		a.ageing = true
@@ -29,7 +31,7 @@ func (c Locked) ageForecast(fleet int64) {
 	}
 }
 
-// evictForecasts takes forecasts from counters that have been silent.
+// evictForecasts drops the forecasts of counters that have been silent.
 func (h *Host) evictForecasts(fleet int64) {
 	q := &h.forecasts
 	for range min(q.Len(), looksAtOnce) {
@@ -39,20 +41,20 @@ func (h *Host) evictForecasts(fleet int64) {
 		f := q.Pop()
 		c := f.counter.Lock()
 		switch {
-		case c.Forecast() != f.forecast: // it has gone
-		case c.Is(queued|InFlight) || c.silent(fleet) < ticks(silentForecast):
+		case c.Forecast() != f.forecast: // it was dropped before
+		case c.Is(queued|InFlight) || c.silent(fleet) < activityUnits(silentForecast):
 			f.forecast.ageing = false
 			c.ageForecast(fleet)
 		default:
-			c.roomBehindBlock(fleet) // which puts down what the forecast is to know
+			c.roomBehindBlock(fleet) // reports the taken hits to the forecast
 			c.setForecast(nil)
 		}
 		c.Unlock()
 	}
 }
 
-// Evict lets counters leave whose time has come; when the table is crowded, those that have
-// waited longest leave before it has.
+// Evict removes the counters that are due; when the table is crowded, also those that have waited
+// longest, before they are due.
 func (h *Host) Evict(fleet int64) {
 	h.evictForecasts(fleet)
 	fresh, known := h.Ageing.Len()
@@ -74,7 +76,8 @@ func (h *Host) Evict(fleet int64) {
 	}
 }
 
-// Spare lets a queued counter age that has nothing to report.
+// Spare makes a queued counter that has no pending hits age, as if it had been reported. It returns
+// false, and leaves it queued, if it has some.
 func (counter *Counter) Spare(fleet int64) bool {
 	c := counter.Lock()
 	defer c.Unlock()
@@ -87,8 +90,8 @@ func (counter *Counter) Spare(fleet int64) bool {
 	return true
 }
 
-// consider lets one counter leave, or lets it wait on. One that has hits on their way is left to
-// their answer.
+// consider removes one counter from the table, or keeps it in the queue. A counter that is queued
+// or has hits in flight comes back after its flush or answer.
 func (h *Host) consider(counter *Counter, fleet int64, crowded bool) {
 	c := counter.Lock()
 	defer c.Unlock()
@@ -101,14 +104,14 @@ func (h *Host) consider(counter *Counter, fleet int64, crowded bool) {
 		c.Group.drop(c)
 		return
 	}
-	if c.silent(fleet) >= ticks(idle.FirstLook) {
+	if c.silent(fleet) >= activityUnits(idle.FirstLook) {
 		c.setForecast(nil) // it takes more memory than the counter; a key that comes again gets another
 	}
 	c.State |= ageing
 	h.Ageing.Keep(c.Counter, fleet, c.emptyIn(room, fleet))
 }
 
-// roomBehindBlock is room, which withdraws an allowance, but for a block: that still holds.
+// roomBehindBlock is Room, which withdraws the allowance, but restores a block.
 func (c Locked) roomBehindBlock(fleet int64) int64 {
 	word, until := c.Allowance.Load(), c.Until.Load()
 	room, _ := c.Room(c.Group.Limits.Load(), fleet)
@@ -119,8 +122,8 @@ func (c Locked) roomBehindBlock(fleet int64) int64 {
 	return room
 }
 
-// emptyIn is how long the counter, which has this much room, certainly stays: until it is empty, if
-// no hit comes; 0 if it may leave before. The counter is current.
+// emptyIn returns how long the counter, which has this much room, certainly stays: until it is
+// empty, if it gets no more hits; 0 if it may leave before. The counter is current.
 func (c Locked) emptyIn(room, fleet int64) time.Duration {
 	if c.Forecast() != nil || c.Permits() != nil || c.Group.Retired.Load() || c.mayIdle(room) {
 		return 0 // it may leave, or need less memory, before it is empty
@@ -139,10 +142,10 @@ func (c Locked) emptyIn(room, fleet int64) time.Duration {
 	return time.Duration(shape.End(last+int64(len(totals))-1) - fleet)
 }
 
-// mayLeave decides whether a counter with nothing on its way may leave.
+// mayLeave decides whether a counter without pending hits and hits in flight may leave.
 func (c Locked) mayLeave(room, fleet int64, crowded bool) bool {
-	over := c.Group.Retired.Load() && c.silent(fleet) >= ticks(idle.FirstLook)
-	if p := c.Permits(); p != nil { // the store counts: what this counter counts decides nothing
+	over := c.Group.Retired.Load() && c.silent(fleet) >= activityUnits(idle.FirstLook)
+	if p := c.Permits(); p != nil { // permits decide, not the counts
 		return p.IsIdle(c.Moment(fleet)) && (crowded || c.isEmpty() || over)
 	}
 	switch {
@@ -151,13 +154,13 @@ func (c Locked) mayLeave(room, fleet int64, crowded bool) bool {
 	case c.Group.Host.Config.Local: // nobody else knows this count
 		return false
 	case room < 1:
-		return crowded && c.silent(fleet) >= ticks(silentBlock)
+		return crowded && c.silent(fleet) >= activityUnits(silentBlock)
 	}
-	return crowded || c.mayIdle(room) && c.silent(fleet) >= ticks(silentKey)
+	return crowded || c.mayIdle(room) && c.silent(fleet) >= activityUnits(silentKey)
 }
 
-// mayIdle says whether the idle cache may have the counter once its key has been silent. A blocked
-// key stays in the table, since the cache may forget it.
+// mayIdle returns whether the counter may move to the idle cache once its key has been silent. A
+// blocked key stays in the table, since the cache may forget it.
 func (c Locked) mayIdle(room int64) bool {
 	return room > 0 && !c.Group.Host.Config.Local && c.Group.Host.Idle.IsOpen()
 }

@@ -1,6 +1,6 @@
 package counter
 
-// A sink takes what a flush moves off a counter.
+// A sink receives the hits that a flush moves into a report.
 type sink interface {
 	// AddRow begins a row of the counter's hits of a kind.
 	AddRow(c *Counter, kind int)
@@ -8,9 +8,9 @@ type sink interface {
 	AddHits(bucket, hits int64)
 }
 
-// Flush moves the counter's pending hits into a report. It moves none if they may wait and the
-// counter mayWait, or if there is nothing to report. older says that the report is for an
-// aggregator that does not know of refunds.
+// Flush moves the counter's pending hits into a report. If mayWait, hits of a key far below its
+// limit are deferred instead. older means that the report is for an aggregator that does not know
+// of refunds.
 func (counter *Counter) Flush(s sink, fleet int64, mayWait, older bool) {
 	c := counter.Lock()
 	defer c.Unlock()
@@ -42,8 +42,8 @@ func (counter *Counter) Flush(s sink, fleet int64, mayWait, older bool) {
 	c.Touch(fleet)
 }
 
-// flushDenied moves the denied hits of a counter near its limit into the report, and asks for
-// everybody's. It returns whether there was anything to tell or to ask.
+// flushDenied moves the denied hits of a counter with a forecast into the report, and asks for
+// those of all checkers. It returns whether there was anything to report or to ask for.
 func (c Locked) flushDenied(s sink, fleet int64) bool {
 	a := c.Forecast()
 	if a == nil {
@@ -61,7 +61,7 @@ func (c Locked) flushDenied(s sink, fleet int64) bool {
 	return true
 }
 
-// FlushLocally is flush where nothing is ever reported.
+// FlushLocally is Flush for a checker without a link, which reports nothing.
 func (counter *Counter) FlushLocally(fleet int64) {
 	c := counter.Lock()
 	defer c.Unlock()

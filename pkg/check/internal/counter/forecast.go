@@ -14,26 +14,26 @@ const (
 	// FewestForForecast is the smallest limit that is worth a forecast: below, each hit matters,
 	// and parts of hits mean nothing.
 	FewestForForecast = 100
-	// nearLimit is how near a key must have come to its limit to get one: a quarter, or what makes
-	// that if all checkers have seen as many hits.
-	nearLimit = 0.25
+	// forecastThreshold is the part of its limit from which a key gets a forecast. It counts as if
+	// every checker had as many unreported hits as this one.
+	forecastThreshold = 0.25
 )
 
-// foresees says whether this limiter forecasts at all.
+// foresees returns whether the group's keys get forecasts under these limits.
 func (g *Group) foresees(t *Limits) bool {
 	return g.isShared() && t.Capacity >= FewestForForecast && g.Shape.Kind != window.Leaky && !g.Host.Config.NoForecast
 }
 
-// unforeseen is how many more hits may pass without a forecast and without a look, when there is
-// room for so many: until the key would be near its limit if every checker had admitted as many
-// that nobody knows of. Where there are no forecasts there is a look at half of the limit, from
-// which on others should hear of it.
+// unforeseen returns how many more hits may pass without a forecast and without the lock. room is
+// how many fit. With forecasts, these are the hits up to the forecast threshold, if every checker
+// had admitted as many unreported ones; without, the hits up to the alarm threshold, from which on
+// others should hear of the key.
 func (c Locked) unforeseen(t *Limits, room int64) int64 {
 	g := c.Group
 	checkers := g.Host.Size.Load()
 	switch limit := t.Capacity; {
 	case g.foresees(t):
-		free := nearLimit*float64(limit) - float64(limit-room)
+		free := forecastThreshold*float64(limit) - float64(limit-room)
 		return int64((free - float64((checkers-1)*c.recent())) / float64(checkers))
 	case g.isShared() && room > limit/2:
 		return room - limit/2
@@ -41,21 +41,22 @@ func (c Locked) unforeseen(t *Limits, room int64) int64 {
 	return room
 }
 
-// recent is how many of the pending hits are in buckets in which a quiet key's may be.
+// recent returns how many of the pending hits are in buckets in which a deferred key may have
+// pending hits.
 func (c Locked) recent() (n int64) {
 	pending := c.Pending()
-	for _, hits := range pending[:min(len(pending), c.Group.Shape.Buckets/quietPart+2)] {
+	for _, hits := range pending[:min(len(pending), c.Group.Shape.Buckets/deferralPart+2)] {
 		n += hits
 	}
 	return n
 }
 
-// ensureForecast returns the counter's forecast, if it has one or should have one now that there is
-// room for so many hits.
+// ensureForecast returns the counter's forecast, and makes it if the key has reached the forecast
+// threshold; nil if it has not. room is how many hits fit.
 func (c Locked) ensureForecast(t *Limits, at, room int64) *Forecast {
 	if c.Forecast() == nil && c.Group.foresees(t) && c.unforeseen(t, room) <= 0 {
 		h := c.Group.Host
-		// Checkers' phases are spread by a hash, keys' need not be.
+		// The phase differs between checkers, by a hash; keys of one checker may have the same.
 		phase := float64(h.Config.Epoch*0x9e3779b97f4a7c15>>11) / (1 << 53)
 		c.endDeferral()
 		c.setForecast(&Forecast{
@@ -66,7 +67,7 @@ func (c Locked) ensureForecast(t *Limits, at, room int64) *Forecast {
 	return c.Forecast()
 }
 
-// Window is how the counter's window stands by what is known. The counter is current.
+// Window returns the state of the counter's window, by the known counts. The counter is current.
 func (c Locked) Window(t *Limits, at int64) forecast.Window {
 	g := c.Group
 	limit := float64(t.Capacity)
@@ -84,7 +85,7 @@ func (c Locked) Window(t *Limits, at int64) forecast.Window {
 	return w
 }
 
-// Look works out anew which part of the hits may pass. The counter is current.
+// Look recomputes which part of the hits may pass. The counter is current.
 func (c Locked) Look(t *Limits, at int64) (forecast.Outlook, forecast.Window) {
 	w := c.Window(t, at)
 	o := c.Forecast().Look(at, w, c.Group.Host.ForecastFleet())
@@ -92,8 +93,8 @@ func (c Locked) Look(t *Limits, at int64) (forecast.Outlook, forecast.Window) {
 	return o, w
 }
 
-// foresee decides whether a hit that fits by what is known may pass, in view of what others have
-// probably taken, and how many more may then. The counter is current.
+// foresee decides whether a hit that fits by the known counts may pass, given the hits that others
+// have probably admitted, and how many more may pass then. The counter is current.
 func (c Locked) foresee(t *Limits, at, room, cost int64) (passes bool, left int64) {
 	o, w := c.Look(t, at)
 	left = min(room, int64(max(math.Floor(o.Free), 0)))
@@ -104,8 +105,8 @@ func (c Locked) foresee(t *Limits, at, room, cost int64) (passes bool, left int6
 	return true, max(left-cost, 0)
 }
 
-// foreseeShare is foresee for those who have only a share of the limit: they pass while others
-// leave as much as they need of that share.
+// foreseeShare is foresee for a class with a share of the limit: its hits pass while the hits of
+// all classes leave room within that share.
 func (c Locked) foreseeShare(t, full *Limits, at, room, cost int64) (passes bool, left int64) {
 	o, w := c.Look(full, at)
 	free := o.Free - float64(full.Capacity-t.Capacity)
@@ -117,7 +118,7 @@ func (c Locked) foreseeShare(t, full *Limits, at, room, cost int64) (passes bool
 	return true, left - cost
 }
 
-// requestReport asks for a report of a hit that passes, as soon as the fleet should know.
+// requestReport asks for a flush that reports a hit that passes, in the fast or the normal round.
 func (c Locked) requestReport(at int64, o forecast.Outlook, w forecast.Window) {
 	if c.Is(Viewed) {
 		return
@@ -130,8 +131,8 @@ func (c Locked) requestReport(at int64, o forecast.Outlook, w forecast.Window) {
 	}
 }
 
-// retryAfter is how long until a hit that fits by what is known should be tried again, if others
-// may have taken its place: until as many hits have left the window.
+// retryAfter returns how long until a hit that fits by the known counts, and was denied by the
+// forecast, should be tried again: until as many hits have left the window.
 func (c Locked) retryAfter(t *Limits, at, cost int64) time.Duration {
 	wait := c.End() - at
 	if freed := c.Window(t, at).Freed; freed > 0 {
@@ -140,8 +141,8 @@ func (c Locked) retryAfter(t *Limits, at, cost int64) time.Duration {
 	return time.Duration(max(wait, RefusalTime))
 }
 
-// leaveForecastAllowance leaves an allowance for the next hits, as many as may pass without another look, and at most
-// so many of those that are left. The counter is current.
+// leaveForecastAllowance leaves an allowance of the hits that may pass without another look, and at
+// most most. The counter is current.
 func (c Locked) leaveForecastAllowance(t *Limits, at, most, left int64) {
 	if c.Forecast().Part < 1 {
 		return
@@ -150,8 +151,8 @@ func (c Locked) leaveForecastAllowance(t *Limits, at, most, left int64) {
 	c.leaveAllowanceUntil(t, min(most, hits), left, level.Datable(&t.Drain, at, min(c.End(), at+span)))
 }
 
-// refuseMore lets further hits be turned away without the lock, for as long as they surely would
-// be. The counter is current.
+// refuseMore makes checks deny the next hits without the lock, as many as the forecast would
+// certainly deny. The counter is current.
 func (c Locked) refuseMore(t *Limits, at int64) {
 	if n := min(c.Forecast().Denials(c.Forecast().Part), mostLeft); n > 0 && !t.Restless {
 		c.endAt(min(c.End(), at+RefusalTime))
@@ -159,7 +160,8 @@ func (c Locked) refuseMore(t *Limits, at int64) {
 	}
 }
 
-// awaitFullRound lets others know of denied hits in the next full round that takes them.
+// awaitFullRound asks for a report of denied hits in the next full round, if that is one in which
+// the group's keys report them.
 func (c Locked) awaitFullRound(at int64) {
 	if g := c.Group; at/forecast.FullInterval%g.FullRounds == g.FullRounds-1 {
 		c.queue()
@@ -167,23 +169,23 @@ func (c Locked) awaitFullRound(at int64) {
 	}
 }
 
-// RefusalTime is how long hits are turned away without a look, at the most: the room may grow
+// RefusalTime is how long, in ns, hits are denied without another look, at most: the room may grow
 // meanwhile.
 const RefusalTime = int64(4e6)
 
-// observeForecast takes in what a message says of a counter near its limit, by which others' hits
-// were news. The counter is current, and the message's totals merged.
+// observeForecast gives the forecast what a message says about the counter; news is how many hits
+// of others were not known before. The counter is current, and the message's totals merged.
 func (c Locked) observeForecast(t *Limits, at int64, w Update, news int64) {
 	a := c.Forecast()
 	a.falseDenials.Observe(news)
-	if w.Made == 0 { // totals of some time ago, told again
+	if w.Made == 0 { // older totals, sent again
 		c.Look(t, at)
 		return
 	}
 	f := c.Group.Host.ForecastFleet()
 	made := w.Made
 	if made < 0 || made > at+int64(time.Second) {
-		made = 0 // no clock is that wrong: all that is to come would seem older
+		made = 0 // no clock is that wrong, and all later messages would seem older
 	}
 	told := forecast.Update{
 		Now: at, Made: made, Round: f.FastInterval,
@@ -192,7 +194,7 @@ func (c Locked) observeForecast(t *Limits, at int64, w Update, news int64) {
 	told.SetTotals(c.Group.Shape, c.Newest, w.Admitted.series(), w.Denied.series())
 	a.AnyDenied = a.AnyDenied || told.DeniedToo
 	o, s := c.Look(t, at)
-	if normal := c.Group.Host.NormalInterval(); !a.Urgent(at, o, s, f, normal) {
+	if normal := c.Group.Host.UpdateNormalInterval(); !a.Urgent(at, o, s, f, normal) {
 		told.Round = normal
 	}
 	everybody := w.Made%told.Round <= f.FastInterval/2
@@ -201,24 +203,23 @@ func (c Locked) observeForecast(t *Limits, at int64, w Update, news int64) {
 	c.Look(t, at)
 }
 
-// foreseeLeaving tells the forecast which hits leave when so many new buckets come, which the
-// counter has not taken in yet.
+// foreseeLeaving tells the forecast which hits leave with the next rotation, by this many buckets.
 func (c Locked) foreseeLeaving(by int64) {
 	if a, shape := c.Forecast(), c.Group.Shape; a != nil && forecast.LeavesAtOnce(shape) {
 		a.Rotate(shape, c.Newest, by, c.net())
 	}
 }
 
-// recordDenials takes in denials that were made at a time within the counter's newest bucket, or taken as
-// if they were. The allowance is withdrawn.
+// recordDenials records denials. at lies within the counter's newest bucket; a later time counts as
+// the bucket's end. The allowance is withdrawn.
 func (c Locked) recordDenials(t *Limits, at, cost, denials int64) {
 	known := func() float64 { return c.Count(t, min(at, c.End()-1)) }
 	c.Forecast().falseDenials.Denied(at, cost, denials, known)
 }
 
-// findFalseDenials compares denials with what a message, made at a time, has told; whole says
-// whether everybody reports in its round. The counter is current, and
-// the message's totals merged.
+// findFalseDenials compares denials with the totals of a message, which was made at a time; whole
+// means that all checkers report in its round. The counter is current, and the message's totals
+// merged.
 func (c Locked) findFalseDenials(t *Limits, made, fast int64, whole bool) {
 	g, f := c.Group, &c.Forecast().falseDenials
 	if f.Ignores(made, fast, whole) {
@@ -238,7 +239,8 @@ func (c Locked) findFalseDenials(t *Limits, made, fast int64, whole bool) {
 	}
 }
 
-// adjustCounts lets others hear of a key that has come near its limit. The counter is current.
+// adjustCounts asks for an early report of a key that has reached the forecast or alarm threshold
+// under new limits. The counter is current.
 func (c Locked) adjustCounts(t *Limits, room, at int64) {
 	if !c.Group.isShared() || !c.hasPending() {
 		return
@@ -249,5 +251,5 @@ func (c Locked) adjustCounts(t *Limits, room, at int64) {
 	}
 }
 
-// quietPart is which part of its window a quiet key's hits may wait at the most.
-const quietPart = 10
+// deferralPart divides the window: a deferred key's hits may wait for a tenth of it, at most.
+const deferralPart = 10

@@ -9,7 +9,8 @@ import (
 	"github.com/offpath-io/offpath/pkg/window"
 )
 
-// Init makes the group of a rule ready. It is called once, before anything else but setting Limits.
+// Init initializes the group of a rule. It is called once, before anything else except setting
+// Limits.
 func (g *Group) Init(h *Host, name string, shape window.Shape, isStrict bool) {
 	g.Host, g.Name, g.Shape, g.salt = h, name, shape, rand.Uint64()
 	g.Live = bucketsOf(shape)
@@ -20,6 +21,7 @@ func (g *Group) Init(h *Host, name string, shape window.Shape, isStrict bool) {
 	}
 }
 
+// Admit counts decisions that allowed, and the hits that they charged.
 func (c *tally) Admit(decisions, hits int64) {
 	if decisions == 0 {
 		return
@@ -30,14 +32,14 @@ func (c *tally) Admit(decisions, hits int64) {
 	}
 }
 
-// addLate notes pending hits that have left every window: they are reported as late, by rule.
+// addLate counts pending hits that have left every window: they are reported as late, by rule.
 func (g *Group) addLate(hits int64) {
-	if g.Late.Add(hits) == hits { // or else it has been seen
+	if g.Late.Add(hits) == hits { // otherwise the group is in the list already
 		g.Host.Lates.Add(g)
 	}
 }
 
-// ID returns what tells the group from others.
+// ID returns the group's ID.
 func (g *Group) ID() ID { return ID{g.Name, g.Shape, g.Strict != nil} }
 
 // Now returns the fleet's time for a check of the group's counters.

@@ -9,36 +9,36 @@ import (
 	"github.com/offpath-io/offpath/pkg/window"
 )
 
-// Hit is one hit against one counter: first whether there is room for it, then what is charged. The
-// counter is locked, or a view, for all methods.
+// Hit is one hit against one counter. Consider finds out whether there is room for it; Charge or
+// Deny then changes the counts. For all methods the counter is locked, or a view.
 type Hit struct {
-	Counter Locked  // nil: there is no room for its key
-	By      *Limits // what it is decided by
+	Counter Locked  // empty before it is locked, if the rule bars the request, and if the table is full
+	By      *Limits // the limits that decide
 	Plain   *Limits // the limit itself, if By allows more than that, or less; else nil
 	Full    *Limits // the limit that By is a share of; nil if it is all of it
 	Cost    int64
-	// Blocks says that its denial may hold for the next hits, and CountsDenied that it is charged
-	// even if it is denied.
+	// Blocks means that a denial may leave a block for the next hits, and CountsDenied that the hit
+	// is charged even if it is denied.
 	Blocks, CountsDenied bool
 
 	// Set by Consider.
 
-	room, At int64 // hits that fit by what is known, and the time that this was read at
+	room, At int64 // known room in hits, and the time at which the buckets were read
 	Left     int64 // hits that may still pass
 	Passes   bool
-	shared   bool // others decide for its key too, by counts
-	Exceeds  bool // if it passes, it is beyond the limit
-	Short    bool // of strict ones: it does not fit by counts, whatever permits there are
+	shared   bool // see isShared
+	Exceeds  bool // it is beyond the limit, if it passes
+	Short    bool // under strict enforcement: it does not fit by counts, whatever permits there are
 
-	// What was charged, and to which bucket; 0 if it was not.
+	// The hits that were charged, and the bucket; 0 if none were.
 	Charged, Bucket int64
-	level           level.Charge
+	level           level.Noted
 }
 
-// HasCounter says whether the hit's key has a counter.
+// HasCounter returns whether the hit's key has a counter.
 func (h *Hit) HasCounter() bool { return h.Counter.Counter != nil }
 
-// whole returns the limits of those who have all of the limit.
+// whole returns the limits of a class that has all of the limit.
 func (h *Hit) whole() *Limits {
 	if h.Full != nil {
 		return h.Full
@@ -84,15 +84,15 @@ func (h *Hit) Consider(now int64) bool {
 	return h.Passes
 }
 
-// measure looks at the other limits that there are to a hit beside that which it is decided by. It
-// returns the room within the full limit, if this is another one.
+// measure sets Exceeds, Short and room by the other limits of the hit, beside By. It returns the
+// room within Full, if there is one.
 func (h *Hit) measure() (wholeRoom int64) {
 	c, t := h.Counter, h.By
 	h.Exceeds = h.Cost > c.remaining(h.Plain, h.At)
 	if h.Full != nil {
 		wholeRoom = c.remaining(h.Full, h.At)
 	}
-	if c.Group.Strict != nil && t.Limit < t.Wire { // permits are for more
+	if c.Group.Strict != nil && t.Limit < t.Wire { // permits are granted within Wire, which is more
 		fits := c.remaining(t, h.At)
 		h.Short = h.Cost > fits
 		h.room = min(h.room, fits)
@@ -100,7 +100,7 @@ func (h *Hit) measure() (wholeRoom int64) {
 	return wholeRoom
 }
 
-// considerOutage decides in an outage in which the rule opens or closes.
+// considerOutage decides in an outage, by rules with rules.Open or rules.Closed.
 func (h *Hit) considerOutage() bool {
 	limit := h.By.Capacity
 	h.Passes = h.By.OnOutage == rules.Open && h.Cost <= limit
@@ -113,17 +113,17 @@ func (h *Hit) considerOutage() bool {
 	return h.Passes
 }
 
-// MeasureRoom sets room and at.
+// MeasureRoom sets room and At.
 func (h *Hit) MeasureRoom(now int64) int64 {
 	h.room, h.At = h.Counter.Room(h.By, now)
 	return h.room
 }
 
-// retryIn returns how long until a hit that has been denied fits, by what is known; never if it
-// never does. It asks for permits if these are lacking.
+// retryIn returns how long until a hit that has been denied fits, by the known counts; never if its
+// cost is above the limit. It asks for permits if they are lacking.
 func (h *Hit) retryIn(now int64) time.Duration {
 	c := h.Counter
-	if c.Group.Strict != nil && !h.Short { // otherwise more permits would not help
+	if c.Group.Strict != nil && !h.Short { // if Short, more permits would not help
 		if h.Cost > h.By.Limit {
 			return never
 		}
@@ -132,7 +132,7 @@ func (h *Hit) retryIn(now int64) time.Duration {
 	return h.FitsIn(now)
 }
 
-// FitsIn is retryIn, whatever permits there are.
+// FitsIn is retryIn by counts alone, without permits.
 func (h *Hit) FitsIn(now int64) time.Duration {
 	if after, ok := h.Counter.retryIn(h.By, h.Cost, h.At); ok {
 		return after + time.Duration(h.At-now)
@@ -140,10 +140,10 @@ func (h *Hit) FitsIn(now int64) time.Duration {
 	return never
 }
 
-// RetryAfter is when a hit that has been denied should be tried again.
+// RetryAfter returns how long the caller of a denied hit should wait before it tries again.
 func (h *Hit) RetryAfter(now int64) time.Duration {
 	c, wait := h.Counter, h.retryIn(now)
-	if wait == 0 { // it would fit, by what is known
+	if wait == 0 { // it would fit, by the known counts
 		wait = c.retryAfter(h.whole(), h.At, h.Cost)
 	}
 	if c.overflow && h.By.OnOutage == rules.Closed && wait != never {
@@ -152,8 +152,9 @@ func (h *Hit) RetryAfter(now int64) time.Duration {
 	return wait
 }
 
-// Turn returns how long until a hit that has been denied by a token or leaky bucket has its turn,
-// if it may wait: that fits after so long, and callers may wait for most; 0: without a bound.
+// Turn returns how long until the turn of a hit that a token or leaky bucket has denied; ok is
+// false if it may not wait. fits is how long until the hit fits, and most how long callers may
+// wait; 0 means without a bound.
 func (h *Hit) Turn(fits, most time.Duration, now int64) (wait time.Duration, ok bool) {
 	l, s := h.Counter.level(), h.Counter.situation(h.By, new(level.Situation))
 	wait, ok = l.ShareIn(s, h.Cost, h.At)
@@ -162,13 +163,13 @@ func (h *Hit) Turn(fits, most time.Duration, now int64) (wait time.Duration, ok 
 	return wait, ok && l.MayQueue(s, h.Cost, h.At)
 }
 
-// Charge charges the hit, which passes, and leaves the counter ready for the next one.
+// Charge charges a hit that passes, and leaves an allowance for the next ones.
 func (h *Hit) Charge() {
 	h.chargeAt(0)
 	h.admit()
 }
 
-// chargeAt charges the hit, whose turn is after so long.
+// chargeAt charges the hit; wait is how long until its turn.
 func (h *Hit) chargeAt(wait time.Duration) {
 	c := h.Counter
 	c.charge(h.Cost)
@@ -178,7 +179,7 @@ func (h *Hit) chargeAt(wait time.Duration) {
 	}
 }
 
-// ChargeTurn charges the hit, whose turn comes later.
+// ChargeTurn charges a hit whose turn comes later.
 func (h *Hit) ChargeTurn(wait time.Duration, now int64) {
 	h.chargeAt(wait - time.Duration(h.At-now))
 	c := h.Counter
@@ -190,26 +191,26 @@ func (h *Hit) ChargeTurn(wait time.Duration, now int64) {
 	}
 }
 
-// admit leaves the counter of a hit that was charged ready for the next one.
+// admit leaves an allowance for the next hits, after this one was charged.
 func (h *Hit) admit() {
 	c := h.Counter
 	switch a := c.Forecast(); {
 	case a != nil:
 		a.note(h.At, h.Cost, 0)
 		h.leaveForecastAllowance()
-	case h.Left > h.room: // let pass in an outage, although it is too much
+	case h.Left > h.room: // admitted in an outage beyond the limit
 	case !h.shared:
 		h.leaveAllowance(h.Left, h.Left)
 	default:
-		if h.Left <= h.By.Capacity/2 { // others should hear of it soon
+		if h.Left <= h.By.Capacity/2 { // beyond the alarm threshold: others should hear of it soon
 			c.Group.Host.Want(fleetstate.NextFast)
 		}
 		h.leaveAllowance(min(h.Left, c.unforeseen(h.By, h.Left)), h.Left)
 	}
 }
 
-// Deny leaves the counter of a hit that was not charged ready for the next one. If its caller
-// waits, it is not denied yet.
+// Deny counts the denial of a hit that was not charged, and leaves an allowance or a block for the
+// next ones. If the caller waits, the hit is not denied yet.
 func (h *Hit) Deny(waits bool, now int64) {
 	c, g := h.Counter, h.Counter.Group
 	if !h.Passes && !waits {
@@ -223,14 +224,13 @@ func (h *Hit) Deny(waits bool, now int64) {
 	}
 	switch a := c.Forecast(); {
 	case a != nil && h.Full != nil:
-		// Pass has not been asked; and who has only a share of the limit does not ask for what the
-		// others divide.
+		// Pass was not called. Denials of a class with a share are not demand for the whole limit.
 	case a != nil && h.Passes: // denied by another rule
 		a.Return(a.Part, h.Cost)
 		h.leaveForecastAllowance()
 	case a != nil:
-		// Nobody lets pass what does not fit by what is known; it would look as if there were
-		// others' hits to expect.
+		// A hit that does not fit by the known counts passes nowhere: as demand, it would make the
+		// forecast expect hits of others.
 		if h.Cost <= max(h.room, 1) {
 			a.note(h.At, 0, h.Cost)
 			c.recordDenials(h.By, h.At, h.Cost, 1)
@@ -248,8 +248,8 @@ func (h *Hit) Deny(waits bool, now int64) {
 	}
 }
 
-// leaveAllowance leaves an allowance for the next hits: for those within the limit itself, by callers entitled
-// to all of it.
+// leaveAllowance leaves an allowance for the next hits that fit the limit itself, if the class has
+// all of the limit.
 func (h *Hit) leaveAllowance(hits, room int64) {
 	if h.Full == nil {
 		h.Counter.leaveAllowance(h.By, h.At, h.within(hits), room)
@@ -263,7 +263,7 @@ func (h *Hit) leaveForecastAllowance() {
 	}
 }
 
-// within is how many of so many hits fit the limit itself.
+// within returns how many of these hits fit the limit itself.
 func (h *Hit) within(hits int64) int64 {
 	if h.Plain != nil {
 		return min(hits, h.Counter.remaining(h.Plain, h.At))
@@ -278,7 +278,7 @@ func (h *Hit) Record(now int64) {
 	h.chargeAnyway()
 }
 
-// chargeAnyway charges the hit whatever there is room for, as far as can be counted.
+// chargeAnyway charges the hit even if there is no room, up to the largest count.
 func (h *Hit) chargeAnyway() {
 	c := h.Counter
 	cost := min(h.Cost, window.MaxCount-c.Totals()[0])

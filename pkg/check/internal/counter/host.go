@@ -2,18 +2,20 @@ package counter
 
 import "github.com/offpath-io/offpath/pkg/check/internal/fleetstate"
 
-// Init makes the host ready. It is called once, before anything else.
+// Init initializes the host. It is called once, before anything else.
 func (h *Host) Init(config fleetstate.Config) {
 	h.State.Init(config)
 	h.Table.init()
 }
 
+// Add adds a group to the list.
 func (s *groups) Add(g *Group) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.list = append(s.list, g)
 }
 
+// Take empties the list and returns its groups.
 func (s *groups) Take() (list []*Group) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -21,6 +23,7 @@ func (s *groups) Take() (list []*Group) {
 	return list
 }
 
+// Any returns whether the list has groups.
 func (s *groups) Any() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -45,7 +48,8 @@ func (s *askStack) push(c *Counter) {
 	}
 }
 
-// Collect takes the counters that have become dirty since the last time.
+// Collect calls f with the counters that have become dirty since the last call, and removes them
+// from their stacks.
 func (h *Host) Collect(f func(*Counter)) {
 	for i := range h.dirty {
 		for c := h.dirty[i].takeAll(); c != nil; {
@@ -70,7 +74,7 @@ func (h *Host) EachDirty(f func(*Counter)) {
 	})
 }
 
-// CollectAsks takes the counters that have asked for permits since the last time.
+// CollectAsks does the same with the counters that have asked for permits since the last call.
 func (h *Host) CollectAsks(f func(*Counter)) {
 	if h.Asks.Head.Load() == nil {
 		return

@@ -10,11 +10,11 @@ import (
 	"github.com/offpath-io/offpath/pkg/window"
 )
 
-// What a counter's hits come to: under a token or leaky bucket by a level, which package level
-// keeps, and in a window by the counts alone.
+// Room and use of a counter: under a token or leaky bucket they are computed from the level, by
+// package level; in a window, from the counts alone.
 
-// situation is what the counter's level has to know of it under these limits. It is good until the
-// counter changes, and written to s, so that it needs no memory of its own.
+// situation fills in s with the state of the counter that its level needs, under these limits, and
+// returns s. It is valid until the counter changes.
 func (c Locked) situation(t *Limits, s *level.Situation) *level.Situation {
 	g, fresh := c.Group, c.freshness(t)
 	*s = level.Situation{
@@ -25,8 +25,8 @@ func (c Locked) situation(t *Limits, s *level.Situation) *level.Situation {
 	return s
 }
 
-// ownHits are, per bucket, newest first, own hits that nobody else counts: pending ones, and in the
-// store's overflow all.
+// ownHits returns, per bucket, newest first, the own hits that only this checker counts: the
+// pending ones; in the store's overflow all.
 func (c Locked) ownHits() []int64 {
 	if c.overflow {
 		return c.Totals()
@@ -34,8 +34,8 @@ func (c Locked) ownHits() []int64 {
 	return c.Pending()
 }
 
-// remaining is how many hits fit by what is known: of a leaky bucket, without a wait. The counter
-// is current.
+// remaining returns how many hits fit by the known counts; under a leaky bucket, how many fit
+// without a wait. The counter is current.
 func (c Locked) remaining(t *Limits, at int64) int64 {
 	if l := c.level(); l != nil {
 		return l.Remaining(c.situation(t, new(level.Situation)), at)
@@ -43,8 +43,8 @@ func (c Locked) remaining(t *Limits, at int64) int64 {
 	return c.Group.Shape.Remaining(c.net(), t.Limit, at)
 }
 
-// retryIn is how long until a hit fits by what is known, if nothing else comes. The counter is
-// current.
+// retryIn returns how long until a hit fits by the known counts, if there are no more hits. The
+// counter is current.
 func (c Locked) retryIn(t *Limits, cost, at int64) (time.Duration, bool) {
 	if l := c.level(); l != nil {
 		return l.RetryIn(c.situation(t, new(level.Situation)), cost, at)
@@ -52,7 +52,7 @@ func (c Locked) retryIn(t *Limits, cost, at int64) (time.Duration, bool) {
 	return c.Group.Shape.RetryAfter(c.net(), t.Limit, cost, at)
 }
 
-// Count is how much is in use by what is known. The counter is current.
+// Count returns how much of the limit is in use, by the known counts. The counter is current.
 func (c Locked) Count(t *Limits, at int64) float64 {
 	if l := c.level(); l != nil {
 		return l.Count(c.situation(t, new(level.Situation)), at)
@@ -60,7 +60,7 @@ func (c Locked) Count(t *Limits, at int64) float64 {
 	return c.Group.Shape.Count(c.net(), at)
 }
 
-// freed is how many hits leave per ns at present. The counter is current.
+// freed returns how many hits leave per ns at present. The counter is current.
 func (c Locked) freed(t *Limits, at int64) float64 {
 	if l := c.level(); l != nil {
 		return l.Freed(c.situation(t, new(level.Situation)), at)
@@ -72,7 +72,7 @@ func (c Locked) freed(t *Limits, at int64) float64 {
 	return 0
 }
 
-// ownCount is how much is in use by own hits that nobody else counts. The counter is current.
+// ownCount returns how much of the limit the hits of ownHits use. The counter is current.
 func (c Locked) ownCount(t *Limits, at int64) float64 {
 	if l := c.level(); l != nil {
 		return l.OwnCount(c.situation(t, new(level.Situation)), at)
@@ -80,25 +80,25 @@ func (c Locked) ownCount(t *Limits, at int64) float64 {
 	return c.Group.Shape.Count(c.ownHits(), at)
 }
 
-// localRoom is how many more hits the counter's key may have here when each checker keeps to its
-// share of the limit, if there is otherwise room for so many. The counter is current.
+// localRoom returns how many more hits this checker may admit when each checker keeps to its share
+// of the limit. room is how many it could admit otherwise. The counter is current.
 func (c Locked) localRoom(t *Limits, at, room int64) int64 {
 	g := c.Group
-	if g.Shape.Kind == window.Leaky { // turns come as seldom as they may
+	if g.Shape.Kind == window.Leaky { // its turns are spaced by the share already
 		return room
 	}
 	own := int64(math.Ceil(c.ownCount(t, at)))
-	free := min(room+own, t.Capacity) // a bucket's room counts as drained what own hits at the share's rate do not
+	free := min(room+own, t.Capacity) // at the share's rate, own hits drain more slowly than the room of a token bucket assumes
 	return min(room, max(g.localShare(c.Key(), free)-own, 0))
 }
 
-// hidesRefunds says whether a message tells of admitted hits only, and some of the rule's have been
-// given back: how many hits there are is then at most what it says.
+// hidesRefunds returns whether a message has admitted hits only, although hits of the rule have
+// been refunded. Then its totals are only upper bounds.
 func (c Locked) hidesRefunds(w Update) bool {
 	return w.Refunded.Newest == 0 && c.Group.Refunds.Load()
 }
 
-// correct changes what a local limiter knows of a bucket. The counter is current.
+// correct changes the total of a bucket of a checker without a link. The counter is current.
 func (c Locked) correct(t *Limits, bucket, hits int64) {
 	totals := c.Totals()
 	if age := c.Newest - bucket; age >= 0 && age < int64(len(totals)) {

@@ -6,30 +6,28 @@ import (
 	"github.com/offpath-io/offpath/pkg/window"
 )
 
-// Limits are what a counter has to know of limits.
+// Limits are the part of ruleset.Limits that counters read.
 type Limits struct {
-	Stamp uint64 // where the word of an allowance has it; the same as before if the rule is
-
-	// The first cache line of limits ends here: a check that passes without the lock reads nothing
-	// below.
+	// Stamp is already shifted to its bits in the allowance word. An unchanged rule keeps it. It is
+	// the first field: ruleset.Limits says why.
+	Stamp uint64
 
 	Limit    int64          // hits per window
-	Capacity int64          // how many hits there is room for at once, which a hit is decided by
-	Wire     int64          // the limit that others are told of, and that permits are granted within
+	Capacity int64          // how many hits there is room for at once; decisions use it
+	Wire     int64          // the limit that messages name, and within which permits are granted
 	Drain    window.Drain   // of a token or leaky bucket
-	OnOutage rules.OnOutage // what decides in an outage
-	Raised   bool           // they are of an elastic rule while there is room elsewhere
-	Restless bool           // nothing is left behind under them, as their stamp is not theirs alone
+	OnOutage rules.OnOutage // how to decide in an outage
+	Raised   bool           // of an elastic rule, while there is room elsewhere
+	Restless bool           // no allowance or block may be stored under them: other limits have the same stamp
 
-	// What others are told of them, beside wire.
+	// Fields that messages contain, beside Wire.
 	Revision uint64 // of the set
 	Burst    int64
-	Loose    bool // more hits than wire may pass, as the rule wants it
+	Loose    bool // the rule lets more hits than Wire pass
 }
 
-// ID is what makes a limiter another one. The store tells counters apart by name and shape, and
-// permits of one name and shape are all of one checker's, so there must never be two limiters of
-// one id.
+// ID identifies a group. The store tells counters, and a checker's permits, apart by name and
+// shape, so a checker must never have two groups with the same ID.
 type ID struct {
 	Name   string
 	Shape  window.Shape

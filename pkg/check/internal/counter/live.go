@@ -3,10 +3,12 @@ package counter
 // A counter stays in the table as long as it has pending hits, hits in flight, or a block. After
 // that it may be evicted (eviction.go): for good once its window is empty; to the idle cache when
 // its key has been silent for silentKey, or when the table needs room. The cache may drop what it
-// holds at any time. That costs exactness until the key's next report is answered, never a hit.
+// holds at any time. Then the key's count is less exact until its next report is answered, but no
+// hit is lost.
 
-// Find returns the counter of key, making it if need be; nil if there is no room for another one.
-func (g *Group) Find(now int64, key string) *Counter {
+// FindOrMake returns the counter of key, and makes it if there is none; nil if there is no room for
+// another one.
+func (g *Group) FindOrMake(now int64, key string) *Counter {
 	h := g.Host
 	if c := h.Table.Load(g, key); c != nil {
 		return c
@@ -17,8 +19,8 @@ func (g *Group) Find(now int64, key string) *Counter {
 	return g.make(now, key)
 }
 
-// make adds a counter for key, with what the idle cache remembers of it, unless another goroutine
-// was faster.
+// make adds a counter for key, with the counts that the idle cache remembers, unless another
+// goroutine was faster.
 func (g *Group) make(now int64, key string) *Counter {
 	h := g.Host
 	old := g.Recall(key)
@@ -32,8 +34,8 @@ func (g *Group) make(now int64, key string) *Counter {
 		if old.Counter != nil {
 			c.Learn(old)
 		}
-		// Every new counter passes through the dirty queue once: from there it gets into the
-		// queue of counters that may leave, even if all its checks are denied.
+		// Every new counter passes through the dirty queue once: from there it gets into the queue
+		// of counters that may leave, even if all its checks are denied.
 		c.State, c.Stripe = c.State|queued, uint8(h.stripe.Add(1)%stripes)
 		c.Touch(now)
 		return c.Counter
@@ -48,7 +50,7 @@ func (g *Group) make(now int64, key string) *Counter {
 	return c
 }
 
-// Learn takes over the counts of a counter that has left the table, and so does not change.
+// Learn copies the counts of a counter that has left the table, and so does not change any more.
 func (c Locked) Learn(old Locked) {
 	c.Newest, c.generation, c.State, c.overflow = old.Newest, old.generation, c.State|old.State&Informed, old.overflow
 	copy(c.Totals(), old.Totals())
@@ -61,8 +63,8 @@ func (c Locked) Learn(old Locked) {
 	}
 }
 
-// drop takes a counter out of the table; it is remembered in the idle cache if it knows a count.
-// Nothing of it is pending or in flight.
+// drop removes a counter from the table; the idle cache remembers it if it has a count. None of its
+// hits is pending or in flight.
 func (g *Group) drop(c Locked) {
 	c.State |= Dead
 	c.setForecast(nil)
@@ -78,7 +80,7 @@ func (g *Group) drop(c Locked) {
 	g.Counters.Add(-1)
 }
 
-// HasRoomFor says whether a key has a counter, or could get one.
+// HasRoomFor returns whether a key has a counter, or could get one.
 func (g *Group) HasRoomFor(key string) bool {
 	h := g.Host
 	return h.Table.Load(g, key) != nil || h.LiveKeys.Load() < h.Config.MaxLiveKeys

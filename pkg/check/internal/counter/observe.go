@@ -2,10 +2,10 @@ package counter
 
 import "github.com/offpath-io/offpath/pkg/check/internal/level"
 
-// What answers, alarms and settlements change in a counter.
+// How answers, alarms and settlements change a counter.
 
-// merge raises the totals to what a message says, and returns by how much: hits of others that were
-// not known of. The counter is current.
+// merge raises a bucket's total to that of a message, and returns by how much: these are hits of
+// others that were not known. The counter is current.
 func (c Locked) merge(bucket, total int64) (news int64) {
 	i := c.Newest - bucket
 	totals := c.Totals()
@@ -20,7 +20,7 @@ func (c Locked) merge(bucket, total int64) (news int64) {
 	return news
 }
 
-// forgetBase leaves only the pending hits: the store has lost data, and its new totals replace the
+// forgetBase keeps only the pending hits: the store has lost data, and its new totals replace the
 // old ones. The allowance is withdrawn.
 func (c Locked) forgetBase() {
 	copy(c.Totals(), c.Pending())
@@ -31,8 +31,8 @@ func (c Locked) forgetBase() {
 }
 
 // enter brings a counter into the shard's generation: the base of an older one no longer counts.
-// Its allowance is withdrawn, and nothing of it is in flight, or else
-// what is has just been answered in that generation.
+// Its allowance is withdrawn. It has no hits in flight, or they have just been answered in that
+// generation.
 func (c Locked) enter(generation uint8) {
 	if c.generation != generation {
 		c.forgetBase()
@@ -40,10 +40,10 @@ func (c Locked) enter(generation uint8) {
 	}
 }
 
-// MergeInto raises a counter's totals, and returns by how much.
+// MergeInto raises a counter's totals to those of the message, and returns by how much.
 func (w Update) MergeInto(c Locked) (news int64) {
 	if l := c.level(); l != nil {
-		vague := c.Is(Informed) && c.hidesRefunds(w) // what the counter has may be net of refunds
+		vague := c.Is(Informed) && c.hidesRefunds(w) // the counter's own hits may be net of refunds
 		l.Observe(c.situation(c.Group.Limits.Load(), new(level.Situation)), w.Admitted.Level, w.net, vague)
 	}
 	t := w.Admitted
@@ -53,22 +53,22 @@ func (w Update) MergeInto(c Locked) (news int64) {
 	return news
 }
 
-// ObserveAnswer takes in the answer to the counter's report, of its shard in a generation. If current is
-// false, the answer is of a store that has lost data since, and only ends the report. If overflows,
-// the store had no room for the key.
-func (counter *Counter) ObserveAnswer(generation uint8, current, overflows bool, w Update) {
+// ObserveAnswer processes the answer to the counter's report; generation is its shard's. If valid
+// is false, the answer is from a store that has lost data since, and only ends the report.
+// overflows means that the store had no room for the key.
+func (counter *Counter) ObserveAnswer(generation uint8, valid, overflows bool, w Update) {
 	c := counter.Lock()
 	defer c.Unlock()
 	c.landLocked(w.Fleet)
-	if current {
+	if valid {
 		c.CatchUp(w.Fleet)
 	}
 	switch {
-	case current && overflows: // it tells nothing else; in another period there may be room again
+	case valid && overflows: // the answer has no totals then; in another period there may be room again
 		shape := c.Group.Shape
 		c.overflow = shape.Period(shape.Bucket(w.Made)) == shape.Period(c.Newest)
 		c.State |= Informed
-	case current:
+	case valid:
 		c.enter(generation)
 		c.observe(w)
 	}
@@ -77,8 +77,7 @@ func (counter *Counter) ObserveAnswer(generation uint8, current, overflows bool,
 	}
 }
 
-// observe takes in a key's totals, for its counts and its forecast. The counter is locked and
-// current.
+// observe merges a key's totals into its counts and its forecast. The counter is current.
 func (c Locked) observe(w Update) {
 	news := w.MergeInto(c)
 	c.overflow = c.overflow && len(w.Admitted.Age) == 0
@@ -87,9 +86,9 @@ func (c Locked) observe(w Update) {
 	}
 	c.observeRefunds(w)
 	if len(w.Admitted.Age) == 0 && len(w.Refunded.Age) > 0 {
-		return // it says nothing of hits
+		return // it has refunds only
 	}
-	if !c.Is(Informed) && c.level() != nil && c.hidesRefunds(w) { // its level may be too high by them
+	if !c.Is(Informed) && c.level() != nil && c.hidesRefunds(w) { // the level in the message may include refunded hits
 		c.askForRefunds()
 	}
 	c.State |= Informed
@@ -101,12 +100,13 @@ func (c Locked) observe(w Update) {
 	}
 }
 
-// ObserveAlarm takes in an alarm for one key, whose shard is in a generation. It returns true if this
-// checker holds pending hits of the key, which the fleet should hear of soon.
+// ObserveAlarm processes an alarm for one key; generation is its shard's. It returns true if the
+// key should be reported in the next fast round: it has pending hits, and these were deferred, or
+// it has no forecast that would ask for the round it needs.
 func (g *Group) ObserveAlarm(key []byte, generation uint8, w Update) (eager bool) {
-	counter, fleet := g.Holds(key), w.Fleet
+	counter, fleet := g.Lookup(key), w.Fleet
 	if counter == nil {
-		if g.Strict != nil { // counts decide nothing there
+		if g.Strict != nil { // permits decide there, not counts
 			return false
 		}
 		if counter = g.noteUnknown(string(key), generation, w); counter == nil {
@@ -119,20 +119,21 @@ func (g *Group) ObserveAlarm(key []byte, generation uint8, w Update) (eager bool
 		return false
 	}
 	c.CatchUp(fleet)
-	// The report in flight may or may not be in these totals. They are a floor, and as long as it
-	// is in flight the old generation's base is the only place where its hits are counted.
+	// The report in flight may or may not be in these totals, so they are a lower bound. While it
+	// is in flight, only the base of the old generation counts its hits.
 	if !c.Is(InFlight) {
 		c.enter(generation)
 	}
 	waits := c.Is(deferred)
 	c.endDeferral()
 	c.observe(w)
-	// A key that had a forecast before is reported in the rounds that it needs.
+	// A key with a forecast asks for the rounds that it needs.
 	return c.hasPending() && (waits || c.Forecast() == nil)
 }
 
-// noteUnknown remembers an alarm for a key without a live counter. It gets one, which is returned,
-// if it is blocked or there is plenty of room; otherwise it goes to the idle cache.
+// noteUnknown records an alarm for a key without a live counter. If the key has no room left, or
+// the table is not crowded, it makes a counter and returns it; otherwise it puts the totals into
+// the idle cache and returns nil.
 func (g *Group) noteUnknown(key string, generation uint8, w Update) *Counter {
 	c := New(g, key, w.Fleet)
 	if old := g.Recall(key); old.Counter != nil {
@@ -152,8 +153,8 @@ func (g *Group) noteUnknown(key string, generation uint8, w Update) *Counter {
 	return nil
 }
 
-// Settle lets a settlement change the hits of a bucket, and returns whether others should hear of
-// it soon. A counter that reports its hits is told the new totals by an answer.
+// Settle processes a settlement of hits of a bucket, and returns whether it should be reported
+// soon. With a link, the counter learns of the new totals from an answer.
 func (counter *Counter) Settle(bucket, hits, fleet int64) (soon bool) {
 	c := counter.Lock()
 	defer c.Unlock()
@@ -171,8 +172,8 @@ func (counter *Counter) Settle(bucket, hits, fleet int64) (soon bool) {
 	return c.Forecast() != nil || room <= t.Limit/2
 }
 
-// Rebucket moves the counter to where the clock, corrected by a step, says that its hits belong: to
-// the nearest bucket, but not beyond the one of now.
+// Rebucket moves the counter's hits when the clock is corrected by a step: to the nearest bucket,
+// and at most to that of now.
 func (counter *Counter) Rebucket(step, fleet int64) {
 	c := counter.Lock()
 	defer c.Unlock()
@@ -188,7 +189,7 @@ func (counter *Counter) Rebucket(step, fleet int64) {
 	}
 }
 
-// Adjust brings the counter in line with new limits.
+// Adjust adjusts the counter to new limits.
 func (counter *Counter) Adjust(fleet int64) {
 	c := counter.Lock()
 	defer c.Unlock()
@@ -196,7 +197,7 @@ func (counter *Counter) Adjust(fleet int64) {
 		return
 	}
 	t := c.Group.Limits.Load()
-	room, at := c.Room(t, fleet) // withdraws what the old limits have left behind
+	room, at := c.Room(t, fleet) // withdraws the allowance or block of the old limits
 	if p := c.Permits(); p != nil {
 		p.Adjust(at, t.Wire, c.Group.Retired.Load())
 		c.AskIfNeeded(p, at)
@@ -213,14 +214,14 @@ func floorDiv(a, b int64) int64 {
 	return q
 }
 
-// Land notes that the counter's report has ended without an answer that counts.
+// Land notes that the counter's report has ended without a valid answer.
 func (counter *Counter) Land(fleet int64) {
 	c := counter.Lock()
 	defer c.Unlock()
 	c.landLocked(fleet)
 }
 
-// landLocked lets the counter leave, unless it has new hits.
+// landLocked puts the counter into the queue of counters that may leave, unless it has new hits.
 func (c Locked) landLocked(fleet int64) {
 	c.State &^= InFlight
 	if c.Forecast() != nil {

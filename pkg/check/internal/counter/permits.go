@@ -6,24 +6,24 @@ import (
 	"github.com/offpath-io/offpath/pkg/check/internal/permit"
 )
 
-// Moment is a time of the counter's for its permits. The counter is current.
+// Moment returns the time in the form that the counter's permits use. The counter is current.
 func (c Locked) Moment(at int64) permit.Moment {
 	g := c.Group
 	return permit.Moment{Shape: &g.Shape, Now: at, Bucket: c.Newest, Error: g.Host.Clock.Error()}
 }
 
-// What a check does in the counter of a strict rule, in place of counting.
+// Checks of counters of strict rules, which use permits in place of counts.
 
-// permitted is how many hits the permits allow at time at. The counter is current. It
-// stays out of room, which other counters' checks go through.
+// permitted returns how many hits the permits allow. The counter is current. It is not inlined into
+// Room, which the checks of all counters call.
 //
 //go:noinline
 func (c Locked) permitted(p *permit.Account, at int64) int64 { return p.Room(c.Moment(at)) }
 
-// permitsEnd is until when permits of the newest bucket may be spent.
+// permitsEnd returns until when permits of the newest bucket may be spent.
 func (c Locked) permitsEnd() int64 { return c.End() - c.Group.Host.Clock.Error() }
 
-// leavePermits leaves an allowance behind.
+// leavePermits stores an allowance of permits.
 func (c Locked) leavePermits(t *Limits, p *permit.Account, room int64) {
 	give, ask := p.Allowance(room)
 	if ask {
@@ -37,7 +37,7 @@ func (c Locked) leavePermits(t *Limits, p *permit.Account, room int64) {
 	c.leaveAllowanceUntil(t, give, room, c.permitsEnd())
 }
 
-// blockPermits lets further checks be denied without the lock, while asking for permits is in vain.
+// blockPermits makes further checks deny without the lock, while asking for permits is in vain.
 func (c Locked) blockPermits(t *Limits, p *permit.Account, at int64) {
 	if until := min(p.InVainUntil(), c.End()); until > at && !p.IsAwaited() {
 		c.endAt(until)
@@ -45,8 +45,8 @@ func (c Locked) blockPermits(t *Limits, p *permit.Account, at int64) {
 	}
 }
 
-// refusePermits takes in a hit for which there are not enough permits, asks for more unless that is
-// in vain, and returns how long until one can be there. The counter is current.
+// refusePermits records a hit for which there are not enough permits, asks for more unless that is
+// in vain, and returns how long until there may be one. The counter is current.
 func (c Locked) refusePermits(now, at, cost int64) time.Duration {
 	p := c.Permits()
 	wait := c.retryPermits(p, now)
@@ -60,20 +60,20 @@ func (c Locked) refusePermits(now, at, cost int64) time.Duration {
 	return wait
 }
 
-// retryPermits is how long until a permit can be there. The lock is not needed.
+// retryPermits returns how long until there may be a permit. The lock is not needed.
 func (counter *Counter) retryPermits(p *permit.Account, now int64) time.Duration {
 	return max(time.Duration(p.FreeAt()-now), counter.Group.Host.Soon())
 }
 
-// DenyUnlocked notes a denial by a block, without the lock, and returns how long until a permit can
-// be there.
+// DenyUnlocked records a denial by a block, without the lock, and returns how long until there may
+// be a permit.
 func (counter *Counter) DenyUnlocked(now int64) time.Duration {
 	p := counter.Permits()
 	p.RefusedUnlocked()
 	return counter.retryPermits(p, now)
 }
 
-// Ask lets the counter be in one of the next requests.
+// Ask puts the counter into one of the next lease requests.
 func (c Locked) Ask(p *permit.Account) {
 	if p.Ask() {
 		c.Group.Host.Asks.push(c.Counter)
@@ -88,7 +88,8 @@ func (c Locked) AskIfNeeded(p *permit.Account, fleet int64) {
 	}
 }
 
-// HoldsPermits says whether there are, or may be, permits that the store has not got back.
+// HoldsPermits returns whether there are, or may be, permits that have not been returned to the
+// store.
 func (counter *Counter) HoldsPermits() bool {
 	p := counter.Permits()
 	if p == nil {

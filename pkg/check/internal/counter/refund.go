@@ -2,15 +2,15 @@ package counter
 
 import "github.com/offpath-io/offpath/pkg/check/internal/level"
 
-// What settlements have given back of a key's hits is a second count per bucket beside its totals,
-// which only grows too, and comes with messages as they do: what counts is their difference. Most
-// counters have none.
+// Refunds, the hits that settlements have given back, are a second count per bucket beside the
+// totals. It only grows, too, and messages contain it in the same way; the difference of the two
+// counts. Most counters have no refunds.
 //
-// A limiter asks for refunds along with its reports from the time on when it is known that there
-// may be some: a receipt of its hits has been made here, or a message says so.
+// A group's reports ask for refunds once there may be some: a receipt of its hits was made here, or
+// a message says so.
 
-// mergeRefunds raises a counter's refunds to what a message says, and returns whether that was
-// news. The counter is current.
+// mergeRefunds raises a counter's refunds to those of a message, and returns whether any was
+// raised. The counter is current.
 func (t Totals) mergeRefunds(c Locked) (news bool) {
 	for i, age := range t.Age {
 		at, n := c.Newest-(t.Newest-age), int64(t.Value[i])
@@ -26,12 +26,11 @@ func (t Totals) mergeRefunds(c Locked) (news bool) {
 	return news
 }
 
-// observeRefunds takes in a message's refunds. Room that they give can be used at once: what kept
-// others out was withdrawn when the counter was settled, and permits are asked for anew. The
-// counter is current.
+// observeRefunds merges a message's refunds. Their room can be used at once: the counter's block
+// was withdrawn when it became current, and permits are asked for again. The counter is current.
 func (c Locked) observeRefunds(w Update) {
 	g := c.Group
-	if len(w.Refunded.Age) > 0 && !g.Refunds.Load() { // also of buckets that the counter has let go
+	if len(w.Refunded.Age) > 0 && !g.Refunds.Load() { // also if the counter no longer has these buckets
 		g.Refunds.Store(true)
 	}
 	if !w.Refunded.mergeRefunds(c) {
@@ -45,7 +44,7 @@ func (c Locked) observeRefunds(w Update) {
 	}
 }
 
-// askForRefunds lets the next report tell what was given back, if only by asking.
+// askForRefunds makes the next report ask for refunds, even if it has no hits of the key.
 func (c Locked) askForRefunds() {
 	if c.more == nil {
 		c.more = &more{}
@@ -55,8 +54,8 @@ func (c Locked) askForRefunds() {
 	c.queue()
 }
 
-// asksForRefunds says whether the counter is to be told of refunds by the report in the making,
-// hits or not.
+// asksForRefunds returns whether the report that is being made is to ask for refunds, and resets
+// that.
 func (c Locked) asksForRefunds() bool {
 	if c.more == nil || !c.more.asks {
 		return false

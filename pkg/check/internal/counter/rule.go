@@ -7,7 +7,7 @@ import (
 	"github.com/offpath-io/offpath/pkg/window"
 )
 
-// Counts says whether this limiter's counters are those of a rule of a message.
+// Counts returns whether a message's rule is this group's: whether both have the same counters.
 func (g *Group) Counts(r *events.Rule) bool {
 	return g.Name == r.Name && uint64(g.Shape.Length.Milliseconds()) == r.WindowMs &&
 		g.Shape.Buckets == int(r.Buckets) && g.algorithm() == r.Algorithm
@@ -28,12 +28,12 @@ func (g *Group) algorithm() events.Algorithm {
 	return events.Algorithm_SLIDING_WINDOW
 }
 
-// Holds returns the live counter of a key, or nil.
-func (g *Group) Holds(key []byte) *Counter {
+// Lookup returns the live counter of a key; nil if there is none.
+func (g *Group) Lookup(key []byte) *Counter {
 	return g.Host.Table.Load(g, unsafe.String(unsafe.SliceData(key), len(key)))
 }
 
-// Wire is what a message says of this limiter's rule.
+// Wire returns the group's rule as messages contain it.
 func (g *Group) Wire(fleet int64) *events.Rule {
 	t := g.Limits.Load()
 	return &events.Rule{

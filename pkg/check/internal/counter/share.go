@@ -5,14 +5,15 @@ import (
 	"github.com/offpath-io/offpath/pkg/events"
 )
 
-// What the degradation levels and the size of the fleet mean for a counter.
+// The effect of the degradation levels and of the fleet's size on a counter.
 
-// Freshness is what decisions by these limits are based on.
+// Freshness returns the freshness that decisions by these limits are based on.
 func (g *Group) Freshness(t *Limits) fleetstate.Freshness {
 	return t.freshness(g.Host.Freshness())
 }
 
-// freshness is that of a counter: in the store's overflow a key is decided as all are in an outage.
+// freshness returns the counter's freshness: a key in the store's overflow is decided as in an
+// outage.
 func (c Locked) freshness(t *Limits) fleetstate.Freshness {
 	if c.overflow {
 		return t.freshness(fleetstate.Outage)
@@ -20,9 +21,9 @@ func (c Locked) freshness(t *Limits) fleetstate.Freshness {
 	return c.Group.Freshness(t)
 }
 
-// localShare is this checker's share of the room that a key had when nothing was pending. What
-// cannot be divided evenly is spread by a hash, so that with a limit of 3 a fleet of 8 lets 3 pass
-// on average, and neither 0 nor 8.
+// localShare is this checker's share of the room that a key had when nothing was pending. A hash
+// spreads the rest of the division, so that with a limit of 3 a fleet of 8 admits 3 on average, not
+// 0 or 8.
 func (g *Group) localShare(key string, room int64) int64 {
 	h, n := g.Host, g.Host.Checkers()
 	share, rest := room/n, room%n
@@ -33,22 +34,22 @@ func (g *Group) localShare(key string, room int64) int64 {
 	return share
 }
 
-// isShared says whether others decide for this limiter's keys too, by counts: a checker alone knows
-// everything, and permits are nobody else's.
+// isShared returns whether other checkers decide by counts for this group's keys, too. A single
+// checker knows all hits, and under strict enforcement permits decide, not counts.
 func (g *Group) isShared() bool { return g.Strict == nil && g.Host.Size.Load() > 1 }
 
-// NoteDenied tells who wants to know that so many decisions about a key, as counters have it, were
-// denials.
+// NoteDenied calls OnDenied with the number of denied decisions. key is the key as counters have
+// it.
 func (g *Group) NoteDenied(key string, decisions int64) {
 	if f := g.Host.Config.OnDenied; f != nil {
 		f(g.Name, key, decisions)
 	}
 }
 
-// NoteRevived lets a limiter that has been let go be seen again. Whoever calls it has made a
-// counter, or counted an overflow.
+// NoteRevived lists a group that has been released and is used again. It is called after a counter
+// was made, or an overflow counted.
 func (g *Group) NoteRevived() {
-	if g.Away.Load() {
+	if g.Released.Load() {
 		g.Host.Revived.Add(g)
 	}
 }

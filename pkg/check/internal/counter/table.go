@@ -6,27 +6,26 @@ import (
 	"sync/atomic"
 )
 
-// Table is the map of counters, by group and key. Reading takes no lock and
-// writes nothing.
+// Table is the map of counters, by group and key. Reading takes no lock and writes nothing.
 //
-// A map of a library would do (xsync's was here first), but a look-up by string is most of what a
-// check costs once keys outgrow the processor's caches, and then the number of places in memory
-// that it touches is what counts. Here it is two, the slot and the counter, since the key's text is
-// inside the counter; xsync's map has four (bucket, entry, text, counter) and a check over it took
-// 1.2 to 1.3 times as long on a million keys. It also rehashes in one go; here that is a 256th part
-// at a time, and no reader waits.
+// A map from a library would work (the first one was xsync's). But once keys outgrow the
+// processor's caches, a look-up by string takes most of a check's time, and that time depends on
+// the number of cache lines that it touches. Here it is two, the slot and the counter, since the
+// key's text is inside the counter; xsync's map has four (bucket, entry, text, counter), and a
+// check with it took 1.2 to 1.3 times as long on a million keys. It also rehashes all at once; this
+// table rehashes a 256th part at a time, and no reader waits.
 //
-// It is an open-addressing table with linear probing. Slots only ever go from empty to used; a
-// counter that leaves turns its slot into a tombstone, and rehashing drops those.
+// It is an open-addressing table with linear probing. A used slot never becomes empty again; a
+// removed counter turns its slot into a tombstone, and rehashing drops tombstones.
 type Table struct {
 	seed  maphash.Seed
-	parts [cellParts]tablePart
+	parts [tableParts]tablePart
 }
 
 const (
-	cellPartBits = 8
-	cellParts    = 1 << cellPartBits
-	fewestSlots  = 8
+	tablePartBits = 8
+	tableParts    = 1 << tablePartBits
+	fewestSlots   = 8
 )
 
 // tablePart is the part of the table for hashes with the same upper bits.
@@ -54,12 +53,12 @@ func (m *Table) init() {
 	}
 }
 
-// hash returns the hash of a key under a limiter; never 0.
+// hash returns the hash of a key of a group; never 0.
 func (m *Table) hash(g *Group, key string) uint64 {
 	return (maphash.String(m.seed, key) ^ g.salt) | 1
 }
 
-func (m *Table) part(hash uint64) *tablePart { return &m.parts[hash>>(64-cellPartBits)] }
+func (m *Table) part(hash uint64) *tablePart { return &m.parts[hash>>(64-tablePartBits)] }
 
 // Load returns the counter of key, or nil.
 func (m *Table) Load(g *Group, key string) *Counter {
@@ -69,7 +68,8 @@ func (m *Table) Load(g *Group, key string) *Counter {
 
 func find(table []slot, hash uint64, g *Group, key string) *Counter {
 	mask := uint64(len(table) - 1)
-	// The lowest bit of every hash is set: it would only halve the number of places.
+	// The lowest bit of every hash is set, so it is left out: with it, half of the slots would
+	// never be a first choice.
 	for i := hash >> 1; ; i++ {
 		s := &table[i&mask]
 		switch s.hash.Load() {
@@ -83,9 +83,9 @@ func find(table []slot, hash uint64, g *Group, key string) *Counter {
 	}
 }
 
-// loadOrMake returns the counter of key, or the one that newCell makes, which is called at most
-// once and may return nil to add nothing.
-func (m *Table) loadOrMake(g *Group, key string, newCell func() *Counter) (c *Counter, loaded bool) {
+// loadOrMake returns the counter of key. If there is none, it adds the one that newCounter returns;
+// newCounter is called at most once, and may return nil to add nothing.
+func (m *Table) loadOrMake(g *Group, key string, newCounter func() *Counter) (c *Counter, loaded bool) {
 	hash := m.hash(g, key)
 	p := m.part(hash)
 	p.mu.Lock()
@@ -94,7 +94,7 @@ func (m *Table) loadOrMake(g *Group, key string, newCell func() *Counter) (c *Co
 	if c := find(table, hash, g, key); c != nil {
 		return c, true
 	}
-	if c = newCell(); c == nil {
+	if c = newCounter(); c == nil {
 		return nil, false
 	}
 	if 4*(p.used+1) > 3*len(table) {
@@ -106,21 +106,21 @@ func (m *Table) loadOrMake(g *Group, key string, newCell func() *Counter) (c *Co
 	return c, false
 }
 
-// put stores a counter in the first empty slot of its run. The part's lock is held, or nobody else
-// knows the table yet.
+// put stores a counter in the first empty slot of its run. The part's lock is held, or no other
+// goroutine can reach the table yet.
 func put(table []slot, hash uint64, c *Counter) {
 	mask := uint64(len(table) - 1)
 	i := hash >> 1
 	for table[i&mask].hash.Load() != 0 {
 		i++
 	}
-	// In this order: whoever sees the hash must find the counter.
+	// In this order: a reader that sees the hash must find the counter.
 	table[i&mask].counter.Store(c)
 	table[i&mask].hash.Store(hash)
 }
 
-// rehash moves the part's counters to a table that is at most half full. Readers of the old one
-// miss at most what is added from now on, and then look again under the lock.
+// rehash moves the part's counters to a table that is at most half full. Readers of the old table
+// miss at most counters that are added later, and look again under the lock.
 func (p *tablePart) rehash(old []slot) []slot {
 	size := fewestSlots
 	for size < 2*(p.holds+1) {
@@ -137,7 +137,7 @@ func (p *tablePart) rehash(old []slot) []slot {
 	return table
 }
 
-// remove takes a counter out of the map.
+// remove removes a counter from the table.
 func (m *Table) remove(c *Counter) {
 	hash := m.hash(c.Group, c.Key())
 	p := m.part(hash)
@@ -154,7 +154,7 @@ func (m *Table) remove(c *Counter) {
 	}
 }
 
-// Each calls f for every counter; those that come or go meanwhile may be missed.
+// Each calls f for every counter; it may miss counters that are added or removed meanwhile.
 func (m *Table) Each(f func(*Counter)) {
 	for i := range m.parts {
 		table := *m.parts[i].table.Load()

@@ -6,13 +6,13 @@ import (
 	"github.com/offpath-io/offpath/pkg/window"
 )
 
-// Update is what an answer or an alarm says of a key.
+// Update is the part of an answer or an alarm about one key.
 type Update struct {
-	Fleet, Made int64 // when it came, and when the newest report that it tells of was made
+	Fleet, Made int64 // when it came, and when the newest report in it was made
 	Admitted    Totals
-	Denied      Totals // empty if it says nothing of them
+	Denied      Totals // empty if the message has none
 	Refunded    Totals // the same
-	Refunding   bool   // hits of the rule have been refunded, of which it may not tell
+	Refunding   bool   // hits of the rule have been refunded, and the message may not have them
 }
 
 // Totals are one key's totals in a message.
@@ -20,15 +20,15 @@ type Totals struct {
 	Newest int64
 	Age    []int64
 	Value  []uint64
-	Level  window.Level // of what drains, before all of them
+	Level  window.Level // the settled level before all of them, of a token or leaky bucket
 }
 
-// net is how many hits of a bucket the message tells of, less those that were given back.
+// net returns the message's hits of a bucket, less the refunds.
 func (w Update) net(bucket int64) int64 {
 	return max(w.Admitted.at(bucket)-w.Refunded.at(bucket), 0)
 }
 
-// at is the total of a bucket.
+// at returns the total of a bucket.
 func (t Totals) at(bucket int64) (total int64) {
 	for i, age := range t.Age {
 		if t.Newest-age == bucket {
@@ -38,12 +38,12 @@ func (t Totals) at(bucket int64) (total int64) {
 	return total
 }
 
-// series are the totals as forecasts take them.
+// series returns the totals in the form that forecasts use.
 func (t Totals) series() forecast.Series {
 	return forecast.Series{Newest: t.Newest, Age: t.Age, Value: t.Value}
 }
 
-// EachTotals calls f for each key of a table that is of hits of a kind.
+// EachTotals calls f for each key of a table whose hits are of this kind.
 func EachTotals(t *events.Table, kind int, f func(rule uint32, key []byte, news Totals)) {
 	text, age, value := t.KeyText, t.Age, t.Value
 	for i, n := range t.KeyLength {

@@ -2,11 +2,10 @@ package counter
 
 import "github.com/offpath-io/offpath/pkg/check/internal/level"
 
-// View is a copy of a counter, to look at and to decide with as if it were the counter; nobody else
-// sees it, and the counter stays as it is, with the allowance that lies in it. Nothing that is done
-// with it reaches anything but itself.
+// View is a copy of a counter, with which a decision can be tried out. The counter and its
+// allowance do not change, and no other goroutine can reach the view.
 type View struct {
-	strictCounter // the counter of a limiter of any kind
+	strictCounter // used as the counter of any group
 	more          more
 	forecast      Forecast
 	counts        []int64
@@ -15,8 +14,8 @@ type View struct {
 	level         level.State
 }
 
-// Of makes the view one of the counter of a key, or of what is remembered of it, and returns it as
-// a counter. The key's text must outlive its use.
+// Of makes the view a copy of the counter of a key, or of the counts that the idle cache remembers,
+// and returns it as a counter. The key's text must outlive its use.
 func (v *View) Of(g *Group, key string, now int64) Locked {
 	if counter := g.Host.Table.Load(g, key); counter != nil {
 		c := counter.Lock()
@@ -33,11 +32,11 @@ func (v *View) Of(g *Group, key string, now int64) Locked {
 	return v.self()
 }
 
-// blank makes it that of a key without hits.
+// blank makes the view a counter without hits.
 func (v *View) blank(g *Group, key string, bucket int64) {
 	v.Group, v.Newest, v.generation, v.overflow = g, bucket, 0, false
 	v.setKey(key)
-	v.State = Viewed | queued // it is in no queue, and gets into none
+	v.State = Viewed | queued // marked as queued, so that nothing queues it
 	v.counts = append(v.counts[:0], make([]int64, 2*g.Live)...)
 	v.more = more{counts: v.counts}
 	v.Counter.more = &v.more
@@ -53,10 +52,10 @@ func (v *View) blank(g *Group, key string, bucket int64) {
 	}
 }
 
-// self returns the view as a counter: nobody else knows it.
+// self returns the view as a counter, which no other goroutine can reach.
 func (v *View) self() Locked { return Locked{&v.Counter} }
 
-// copy makes it that of a counter.
+// copy makes the view a copy of a counter.
 func (v *View) copy(c Locked, now int64) {
 	g := c.Group
 	v.blank(g, c.Key(), c.Newest)
@@ -82,7 +81,7 @@ func (v *View) copy(c Locked, now int64) {
 	v.withdrawCopy(c.Allowance.Load(), now, c.Until.Load())
 }
 
-// withdrawCopy is Withdraw for an allowance that stays where it is.
+// withdrawCopy does in the view what Withdraw does in a counter; the counter keeps its allowance.
 func (v *View) withdrawCopy(word uint64, now, until int64) {
 	left, taken := int64(word&LeftMask), int64(word/oneTaken&LeftMask)
 	a := v.more.forecast
@@ -103,8 +102,8 @@ func (v *View) withdrawCopy(word uint64, now, until int64) {
 	}
 }
 
-// Used is how many hits lie in the window of a viewed counter, with those that others are expected
-// to have taken.
+// Used returns how many hits lie in the window of a viewed counter, including those that others are
+// expected to have admitted.
 func (c Locked) Used(t *Limits, now int64) float64 {
 	at := c.rotate(now)
 	if c.Forecast() == nil {

@@ -11,21 +11,21 @@ import (
 	"github.com/offpath-io/offpath/pkg/identity"
 )
 
-// Waiting is how callers of a checker wait. It may be used by any goroutine.
+// Waiting lets callers of a checker wait. Any goroutine may use it.
 type Waiting struct {
 	host  *counter.Host
 	rules func() *ruleset.Compiled // in force
 	ended <-chan struct{}
 	most  int64
-	Now   atomic.Int64 // how many wait
+	Now   atomic.Int64 // callers that wait
 }
 
-// Init makes it ready, for so many callers at a time.
+// Init initializes it, for at most most callers at a time.
 func (k *Waiting) Init(h *counter.Host, inForce func() *ruleset.Compiled, ended <-chan struct{}, most int64) {
 	k.host, k.rules, k.ended, k.most = h, inForce, ended, most
 }
 
-// Enter counts a caller who waits, unless there are too many.
+// Enter counts a caller that waits. It returns false if there are too many.
 func (k *Waiting) Enter() bool {
 	if k.Now.Add(1) > k.most {
 		k.Now.Add(-1)
@@ -34,17 +34,17 @@ func (k *Waiting) Enter() bool {
 	return true
 }
 
-// Leave counts one less.
+// Leave ends the wait of a caller that Enter has counted.
 func (k *Waiting) Leave() { k.Now.Add(-1) }
 
-// ErrEnded ends a wait when Run has: nobody will bring permits.
+// ErrEnded ends a wait when Run has ended: no permits will come.
 var ErrEnded = errors.New("check: Run has ended")
 
-// Acquire decides for a request that waits for permits if nothing else denies it. It returns false
-// if there are none to wait for; nothing is decided then.
+// Acquire decides for a request that waits for permits if nothing else denies it. ok is false, and
+// nothing decided, if there are no permits to wait for.
 func (k *Waiting) Acquire(
 	ctx context.Context, by Decider, attrs identity.Attributes, key string, cost int64, receipt bool,
-) (c Charged, ok bool, err error) {
+) (c ChargeResult, ok bool, err error) {
 	if by.Limiter == nil && !by.Rules.Strict || by.Limiter != nil && by.Limiter.Group.Strict == nil {
 		return c, false, nil
 	}
@@ -68,20 +68,20 @@ func (k *Waiting) Acquire(
 	return c, true, err
 }
 
-// waiter is one caller who waits, at one counter or several.
+// waiter is one caller that waits, at one counter or several.
 type waiter struct {
-	ready   chan struct{} // holds one
+	ready   chan struct{} // of capacity 1
 	places  []waiterPlace
-	pending atomic.Int32 // places that have not been woken
+	pending atomic.Int32 // places where it has not been woken
 }
 
-// waiterPlace is a waiter's place at one counter.
+// waiterPlace is a waiter's place in the queue of one counter.
 type waiterPlace struct {
 	counter *counter.Counter
 	place   *permit.Place
 }
 
-// acquire decides, and waits and decides again while only permits are lacking.
+// acquire decides. While only permits are lacking, it waits and decides again.
 func (a *evaluation) acquire(ctx context.Context, k *Waiting, attrs identity.Attributes, cost int64) (d Decision, err error) {
 	if q := &a.decisions[0]; len(a.decisions) == 1 && q.Cost == 1 && !q.barred && q.limits.Clauses == nil && !a.exact {
 		c, f := k.host.Table.Load(&q.limiter.Group, a.key(0)), k.host.Freshness()
@@ -111,8 +111,9 @@ func (a *evaluation) acquire(ctx context.Context, k *Waiting, attrs identity.Att
 	return d, err
 }
 
-// attempt decides once, and writes the decision to d. If mayWait, and that makes sense, nothing is
-// decided yet and it returns true: the waiter has its place then, and is made if there is none.
+// attempt decides once, and writes the decision to d. If mayWait, and only permits are lacking, it
+// decides nothing and returns true: the waiter, which it makes if there is none, has its places
+// then.
 func (a *evaluation) attempt(d *Decision, k *Waiting, attrs identity.Attributes, w **waiter, cost int64, mayWait bool) (waits bool) {
 	now := k.host.ExactTime()
 	a.lookForRoom(attrs, now)
@@ -134,30 +135,31 @@ func (a *evaluation) attempt(d *Decision, k *Waiting, attrs identity.Attributes,
 	}
 	defer a.unlock()
 	*d = Decision{}
-	a.ask(d, now)
+	a.askAll(d, now)
 	waits = mayWait && !d.Allowed && a.lacksPermits()
 	if waits && *w == nil {
 		*w = k.newWaiter()
 		waits = *w != nil
 	}
-	if waits { // before permits are left behind for others to take
+	if waits { // before an allowance makes permits available to other checks
 		a.join(*w)
 	}
-	a.conclude(d.Allowed, waits, now)
-	a.reckonDenied(d, now)
+	a.concludeAll(d.Allowed, waits, now)
+	a.includeDenied(d, now)
 	a.endTurn()
 	return waits
 }
 
-// inForce says whether what is asked is what the rules in force ask.
+// inForce returns whether the decisions are by the rules in force.
 func (a *evaluation) inForce(k *Waiting) bool {
-	if a.Rules == nil { // one limiter is asked, whatever rules there are
+	if a.Rules == nil { // one limiter decides, independently of the rules
 		return a.decisions[0].origin == a.decisions[0].limiter.Current.Load()
 	}
 	return a.Rules == k.rules()
 }
 
-// renew asks what the rules in force ask; false if nobody has to be waited for then.
+// renew makes the decisions those by the rules in force. It returns false if there is nothing to
+// wait for then.
 func (a *evaluation) renew(k *Waiting, attrs identity.Attributes, now, cost int64) bool {
 	if a.Rules == nil {
 		a.decisions[0].decideBy(a.decisions[0].limiter.Current.Load(), nil)
@@ -167,7 +169,7 @@ func (a *evaluation) renew(k *Waiting, attrs identity.Attributes, now, cost int6
 	return a.match(k.rules(), attrs, now, cost, Charging) && len(a.decisions) > 0
 }
 
-// lacksPermits says whether only permits are lacking, and asking for them is not known to be in
+// lacksPermits returns whether only permits are lacking, and asking for them is not known to be in
 // vain. The counters are locked.
 func (a *evaluation) lacksPermits() bool {
 	for i := range a.decisions {
@@ -182,7 +184,7 @@ func (a *evaluation) lacksPermits() bool {
 	return true
 }
 
-// join lets a waiter wait at every counter that lacks permits. The counters are locked.
+// join gives a waiter a place at every counter that lacks permits. The counters are locked.
 func (a *evaluation) join(w *waiter) {
 	for i := range a.decisions {
 		q := &a.decisions[i]
@@ -196,7 +198,7 @@ func (a *evaluation) join(w *waiter) {
 	}
 }
 
-// leave takes a waiter out of all counters it waits at, which are locked.
+// leave gives up a waiter's places. Their counters are locked.
 func (w *waiter) leave() {
 	for _, p := range w.places {
 		p.counter.Permits().Leave(p.place)
@@ -204,13 +206,13 @@ func (w *waiter) leave() {
 	w.places = w.places[:0]
 	w.pending.Store(0)
 	select {
-	case <-w.ready: // from before
+	case <-w.ready: // left from an earlier wait
 	default:
 	}
 }
 
-// Wake lets a waiter decide: when permits are kept for it wherever it waits, or when there is no
-// room somewhere.
+// Wake makes a waiter decide, when permits are reserved for it at all its places, or when one of
+// them has no room.
 func (w *waiter) Wake(reserved bool) {
 	if w.pending.Add(-1) > 0 && reserved {
 		return
@@ -221,8 +223,8 @@ func (w *waiter) Wake(reserved bool) {
 	}
 }
 
-// endTurn notes that the decision has been made, and serves the next who wait with what it has
-// left. The counters are locked.
+// endTurn ends the turn of a caller that has decided, and serves the next waiters with the permits
+// that it has left. The counters are locked.
 func (a *evaluation) endTurn() {
 	for i := range a.decisions {
 		if q := &a.decisions[i]; q.HasCounter() && q.limiter.Group.Strict != nil {
@@ -231,7 +233,7 @@ func (a *evaluation) endTurn() {
 	}
 }
 
-// newWaiter returns a waiter, unless there are too many; who has got one counts as waiting.
+// newWaiter returns a waiter, which counts as waiting; nil if there are too many.
 func (k *Waiting) newWaiter() *waiter {
 	if !k.Enter() {
 		return nil

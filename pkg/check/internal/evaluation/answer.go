@@ -9,19 +9,19 @@ import (
 	"github.com/offpath-io/offpath/pkg/rules"
 )
 
-// What a limiter answers by one counter without its lock, and without a counter; and what every
-// decision says.
+// Decisions of a limiter without the counter's lock, or without a counter, and the fields that all
+// decisions have.
 
-// checkUnlocked decides for a hit of cost 1 by the counter's allowance or block; false if it
-// cannot.
+// checkUnlocked decides for a hit of cost 1 by the counter's allowance or block. It returns false
+// if it cannot.
 func checkUnlocked(d *Decision, l *ruleset.Limiter, t *ruleset.Limits, c *counter.Counter, now int64, f fleetstate.Freshness) bool {
 	v, left, until := c.Take(t.Stamp, now)
 	switch v {
 	case counter.Allowed:
 		d.Allowed = true
-		// An allowance ends with its bucket; the bucket leaves the window later.
+		// An allowance ends at the latest with its bucket; the bucket leaves the window later.
 		d.Reset = l.ResetAfter(t, time.Duration(until-now))
-	case counter.Denied, counter.Refused:
+	case counter.Denied, counter.DeniedCounted:
 		c.Touch(now)
 		l.Group.Tallies[c.Stripe].Denied.Add(1)
 		if v == counter.Denied {
@@ -29,7 +29,7 @@ func checkUnlocked(d *Decision, l *ruleset.Limiter, t *ruleset.Limits, c *counte
 		}
 		d.RetryAfter = time.Duration(until - now)
 		d.Reset = l.Reset(t, now)
-		d.Deny(t.Rule)
+		d.FillDenial(t.Rule)
 		if l.Group.Strict != nil {
 			d.RetryAfter = max(d.RetryAfter, c.DenyUnlocked(now))
 		}
@@ -40,22 +40,23 @@ func checkUnlocked(d *Decision, l *ruleset.Limiter, t *ruleset.Limits, c *counte
 	return true
 }
 
-// denyFull writes what every denial for lack of room says.
+// denyFull writes the fields that all denials for lack of room have.
 func denyFull(d *Decision, l *ruleset.Limiter, t *ruleset.Limits, now, room int64) {
 	fill(d, l, t, room)
 	d.Reset = l.Reset(t, now)
-	d.Deny(t.Rule)
+	d.FillDenial(t.Rule)
 }
 
-// allow makes the decision for a hit that has been charged to a bucket which ends after so long.
+// allow makes the decision for a hit that is charged to a bucket; end is how long until the bucket
+// ends.
 func allow(d *Decision, l *ruleset.Limiter, t *ruleset.Limits, end time.Duration, left int64) {
 	fill(d, l, t, left)
 	d.Allowed = true
 	d.Reset = l.ResetAfter(t, end)
 }
 
-// checkOverflow decides for a key for which there is no room: the table is full of keys that may
-// not be forgotten. Hits that pass are counted as overflow, and against no key.
+// checkOverflow decides for a key for which the table has no room, because it is full of keys that
+// may not be forgotten. Hits that pass are counted as overflow, and against no key.
 func checkOverflow(d *Decision, l *ruleset.Limiter, t *ruleset.Limits, now int64, key string, cost int64) {
 	peekOverflow(d, l, t, now, key, cost)
 	if !d.Allowed {
@@ -66,8 +67,8 @@ func checkOverflow(d *Decision, l *ruleset.Limiter, t *ruleset.Limits, now int64
 	l.AdmitOverflow(1, cost)
 }
 
-// peekOverflow is that decision without the charge: what is remembered of the key counts against
-// it, otherwise the rule's OnOutage decides.
+// peekOverflow makes that decision without charging. If the idle cache remembers counts of the key,
+// they decide; otherwise the rule's OnOutage does.
 func peekOverflow(d *Decision, l *ruleset.Limiter, t *ruleset.Limits, now int64, key string, cost int64) {
 	if old := l.Group.Recall(key); old.Counter != nil && l.Group.Strict == nil {
 		c := counter.New(&l.Group, key, now)
@@ -81,7 +82,7 @@ func peekOverflow(d *Decision, l *ruleset.Limiter, t *ruleset.Limits, now int64,
 	}
 	fill(d, l, t, 0)
 	d.Reset = l.Reset(t, now)
-	d.Deny(t.Rule)
+	d.FillDenial(t.Rule)
 	switch {
 	case cost > t.Capacity:
 		d.RetryAfter = Never
@@ -92,8 +93,9 @@ func peekOverflow(d *Decision, l *ruleset.Limiter, t *ruleset.Limits, now int64,
 	}
 }
 
-// fill writes what every decision of this rule says. Field by field: a copy of a whole decision
-// waits for the stores of its parts, and on the common path that took half of the time.
+// fill writes the fields that all decisions of a rule have. It sets them one by one: copying a
+// whole decision that has just been written causes a store-to-load forwarding stall, which took
+// half of the time of a common check.
 func fill(d *Decision, l *ruleset.Limiter, t *ruleset.Limits, left int64) {
 	fillAt(d, l, t, left, l.Group.Freshness(&t.Limits))
 }

@@ -9,10 +9,10 @@ import (
 	"github.com/offpath-io/offpath/pkg/rules"
 )
 
-// What a rule's clauses make of one request, before any counter is locked: whether the rule applies
-// to its caller, by which limits, and at what cost.
+// How a rule's clauses apply to one request, before any counter is locked: whether the rule applies
+// to the caller, with which limits, and at what cost.
 
-// apply fills in what depends on the request's attributes beside the key.
+// apply fills in the limits and the cost, which depend on the request's attributes.
 func (q *ruleDecision) apply(e *ruleset.Entry, attrs identity.Attributes, now int64) applicability {
 	if v := q.applyTo(e, attrs, now); v != applies {
 		return v
@@ -60,7 +60,7 @@ func (q *ruleDecision) applyTo(e *ruleset.Entry, attrs identity.Attributes, now 
 	return applies
 }
 
-// decideBy lets a rule be decided by a limiter's limits, for a request of these attributes.
+// decideBy sets the limits that decide: those of a limiter, for a request with these attributes.
 func (q *ruleDecision) decideBy(t *ruleset.Limits, attrs identity.Attributes) {
 	q.origin = t
 	q.matched = t.Class(attrs)
@@ -70,11 +70,11 @@ func (q *ruleDecision) decideBy(t *ruleset.Limits, attrs identity.Attributes) {
 // decideBarred makes the decision of a rule that bars the request.
 func (q *ruleDecision) decideBarred(d *Decision, now int64) {
 	fill(d, q.limiter, q.limits, 0)
-	d.Deny(q.limits.Rule)
+	d.FillDenial(q.limits.Rule)
 	d.RetryAfter, d.Reset = q.retry, q.limiter.Reset(q.limits, now)
 }
 
-// noteCost counts a hit whose own cost was none.
+// noteCost counts a hit whose cost attribute is no cost.
 func (q *ruleDecision) noteCost() {
 	if q.badCost {
 		q.limiter.BadCosts.Add(1)
@@ -83,13 +83,13 @@ func (q *ruleDecision) noteCost() {
 
 func (q *ruleDecision) isShadow() bool { return q.limits.Clauses != nil && q.limits.Clauses.Shadow }
 
-// stops says whether it is this rule, maybe among others, that keeps the request from passing.
+// stops returns whether this rule, maybe with others, keeps the request from passing.
 func (q *ruleDecision) stops() bool { return q.denies && !q.isShadow() }
 
-// reckonDenied lets a denial reckon with its own hit, where denied hits count: who comes again when
-// there would have been room without that would be denied, and charged, for ever. Every counter is
-// locked.
-func (a *evaluation) reckonDenied(d *Decision, now int64) {
+// includeDenied makes RetryAfter include the denied hit itself, under rules that charge denied
+// hits. Otherwise a caller that retries after RetryAfter would be denied, and charged, each time.
+// Every counter is locked.
+func (a *evaluation) includeDenied(d *Decision, now int64) {
 	for i := range a.decisions {
 		q := &a.decisions[i]
 		if !q.stops() || q.barred || !q.HasCounter() || d.RetryAfter == Never || q.limits.Clauses == nil || !q.limits.Clauses.All {
@@ -101,7 +101,7 @@ func (a *evaluation) reckonDenied(d *Decision, now int64) {
 	}
 }
 
-// noteBarred is that of a request that a rule bars, before its key was made.
+// noteBarred calls NoteDenied for a request that a rule bars, whose key has not been made yet.
 func (a *evaluation) noteBarred(attrs identity.Attributes) {
 	l, r := a.bar.limiter, a.bar.limits.Rule
 	if l.Group.Host.Config.OnDenied == nil {
@@ -109,16 +109,16 @@ func (a *evaluation) noteBarred(attrs identity.Attributes) {
 	}
 	if text, ok := l.Group.Host.AppendKey(a.text, r, attrs); ok {
 		l.Group.NoteDenied(textAt(text, len(a.text), len(text)), 1)
-		a.text = text[:len(a.text)] // what it has grown to is of use
+		a.text = text[:len(a.text)] // keep the memory if it has grown
 	}
 }
 
-// allowUnmatched lets a request pass that no rule matches.
+// allowUnmatched allows a request that no rule matches.
 func allowUnmatched(d *Decision, h *counter.Host) {
 	d.Allowed, d.Freshness = true, h.Freshness()
 }
 
-// denyBarred denies a request that a rule bars, whatever its counts are.
+// denyBarred denies a request that a rule bars, independently of its counts.
 func (a *evaluation) denyBarred(d *Decision, attrs identity.Attributes, now int64) {
 	a.bar.limiter.Group.Tallies[0].Denied.Add(1)
 	a.noteBarred(attrs)

@@ -7,10 +7,10 @@ import (
 	"github.com/offpath-io/offpath/pkg/identity"
 )
 
-// blockMatching says whether the key that a rule makes of a request is blocked: then the rule bars
-// the request, whatever its lists and overrides say of the caller.
+// blockMatching returns bars if the key that a rule makes of a request is blocked, and applies if
+// not. A block bars the caller even if lists or overrides allow it.
 func (q *ruleDecision) blockMatching(a *evaluation, e *ruleset.Entry, attrs identity.Attributes, now int64) applicability {
-	if q.makeKey(a, e.Rule, attrs) != applies { // it is asked again
+	if q.makeKey(a, e.Rule, attrs) != applies { // match calls makeKey again
 		q.retry = 0
 		return applies
 	}
@@ -19,7 +19,7 @@ func (q *ruleDecision) blockMatching(a *evaluation, e *ruleset.Entry, attrs iden
 	return v
 }
 
-// block says whether a key, as counters have it, is blocked.
+// block returns bars if a key, as counters have it, is blocked.
 func (q *ruleDecision) block(text string, now int64) applicability {
 	until, ok := q.origin.Blocks[text]
 	if !ok || now >= until {
@@ -29,7 +29,7 @@ func (q *ruleDecision) block(text string, now int64) applicability {
 	return bars
 }
 
-// explainBlock is blockMatching without a place for keys.
+// explainBlock is blockMatching without the memory of an evaluation.
 func (q *ruleDecision) explainBlock(e *ruleset.Entry, attrs identity.Attributes, now int64) bool {
 	if e.Limits.Blocks == nil {
 		return false
@@ -38,7 +38,7 @@ func (q *ruleDecision) explainBlock(e *ruleset.Entry, attrs identity.Attributes,
 	return ok && q.block(string(text), now) == bars
 }
 
-// blockAlone bars the one limiter that is asked from a key that is blocked.
+// blockAlone sets barred if the key of the only decision is blocked.
 func (a *evaluation) blockAlone(now int64) {
 	q := &a.decisions[0]
 	q.barred = q.origin.Blocks != nil && q.block(a.key(0), now) == bars

@@ -6,17 +6,17 @@ import (
 	"github.com/offpath-io/offpath/pkg/identity"
 )
 
-// Charged is what was decided, and what there is to give back or to correct.
-type Charged struct {
+// ChargeResult is a decision, with its reservation and its charges.
+type ChargeResult struct {
 	Decision    Decision
-	Reservation *Reservation     // if it is for later
+	Reservation *Reservation     // if the purpose is Reserving and the hit was charged
 	Charges     []*events.Charge // for a receipt, if one is wanted
 }
 
-// Charge decides for some purpose, and charges as that says.
+// Charge decides, and charges, for a purpose.
 func Charge(
 	h *counter.Host, by Decider, now int64, attrs identity.Attributes, key string, cost int64, to purpose, receipt bool,
-) (c Charged) {
+) (c ChargeResult) {
 	a := newEvaluation(h)
 	defer a.free()
 	d := &c.Decision
@@ -33,7 +33,7 @@ func Charge(
 		if receipt {
 			a.mayBeSettled()
 		}
-		c.Reservation = a.decide(d, attrs, now)
+		c.Reservation = a.decideAll(d, attrs, now)
 	}
 	if by.Limiter != nil {
 		d.ownShadow()

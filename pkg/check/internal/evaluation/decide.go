@@ -10,15 +10,15 @@ import (
 // The decision by all rules that a request matches, or by one with clauses: ask every counter, then
 // charge all or none.
 
-// decide decides by all rules that are asked, and charges all or none. If the purpose is reserving
+// decideAll decides by all rules that match, and charges all or none. If the purpose is Reserving
 // and the hit was charged, it returns the reservation.
-func (a *evaluation) decide(d *Decision, attrs identity.Attributes, now int64) (r *Reservation) {
+func (a *evaluation) decideAll(d *Decision, attrs identity.Attributes, now int64) (r *Reservation) {
 	a.lookForRoom(attrs, now)
 	for !a.lock(now) {
 	}
-	a.ask(d, now)
-	a.conclude(d.Allowed, false, now)
-	a.reckonDenied(d, now)
+	a.askAll(d, now)
+	a.concludeAll(d.Allowed, false, now)
+	a.includeDenied(d, now)
 	if a.purpose == Reserving && d.Allowed {
 		r = a.reservation(now)
 	}
@@ -26,14 +26,14 @@ func (a *evaluation) decide(d *Decision, attrs identity.Attributes, now int64) (
 	return r
 }
 
-// ask asks all, and writes the decision of the one that restricts the caller most to d, which is
-// zero. Every counter is locked.
-func (a *evaluation) ask(d *Decision, now int64) {
-	// The worst one so far is in one place and the next goes into the other: a decision that is
-	// copied just when it has been made waits for the stores of its parts.
+// askAll makes the decisions of all rules, and writes the one that restricts the caller most to d,
+// which must be zero. Every counter is locked.
+func (a *evaluation) askAll(d *Decision, now int64) {
+	// The worst one so far is in one variable, and the next one goes into the other: copying a
+	// decision that has just been written causes a store-to-load forwarding stall.
 	worst, next := d, &a.answer
-	// The places of its rule, of those that can deny, and of the rest; of equal ones the first
-	// decides.
+	// The places of the deciding rule among those that can deny, and among the others. Of equal
+	// decisions the first rule's is taken.
 	by, observed := -1, -1
 	exceeded, shadow := false, -1
 	for i := range a.decisions {
@@ -72,11 +72,11 @@ func (a *evaluation) ask(d *Decision, now int64) {
 	}
 }
 
-// conclude charges all or none. If the caller waits, the hit is not denied yet. Every counter is
+// concludeAll charges all or none. If the caller waits, the hit is not denied yet. Every counter is
 // locked.
-func (a *evaluation) conclude(agreed, waits bool, now int64) {
+func (a *evaluation) concludeAll(agreed, waits bool, now int64) {
 	for i := range a.decisions {
-		if q := &a.decisions[i]; !q.HasCounter() && (!agreed || q.denies) { // else its counter knows the key
+		if q := &a.decisions[i]; !q.HasCounter() && (!agreed || q.denies) { // otherwise Hit.Deny calls it
 			q.limiter.Group.NoteDenied(a.key(i), 1)
 		}
 		a.decisions[i].conclude(agreed, waits, now)
@@ -110,13 +110,14 @@ func (q *ruleDecision) decide(d *Decision, now int64) {
 	allow(d, q.limiter, q.limits, time.Duration(q.Counter.End()-now), left)
 }
 
-// conclude charges one rule if all agreed, and leaves its counter ready for the next check.
+// conclude charges one rule if all agreed, or counts the denial, and leaves an allowance or a block
+// for the next checks.
 func (q *ruleDecision) conclude(agreed, waits bool, now int64) {
 	l := q.limiter
 	if !waits {
 		q.noteCost()
 	}
-	agreed = agreed && !q.denies // a rule that never denies may not have agreed
+	agreed = agreed && !q.denies // a shadow rule may not have agreed
 	switch {
 	case agreed && !q.HasCounter():
 		l.AdmitOverflow(1, q.Cost)

@@ -6,8 +6,8 @@ import (
 	"github.com/offpath-io/offpath/pkg/identity"
 )
 
-// lookForRoom finds out which elastic rules have room beyond their limits. No counter is locked: it
-// looks at others.
+// lookForRoom finds out which elastic rules have room beyond their limits. No counter may be
+// locked: it locks others.
 func (a *evaluation) lookForRoom(attrs identity.Attributes, now int64) {
 	for i := range a.decisions {
 		q := &a.decisions[i]
@@ -23,9 +23,9 @@ func (a *evaluation) lookForRoom(attrs identity.Attributes, now int64) {
 	}
 }
 
-// use is which part of its limit is used up under a rule, for the key that a request has there;
-// with what others are expected to have taken. It is false if the rule does not apply to the
-// request.
+// use returns which part of a rule's limit is used up, for the request's key under that rule,
+// including hits that others are expected to have admitted. ok is false if the rule does not apply
+// to the request.
 func (a *evaluation) use(e *ruleset.Entry, attrs identity.Attributes, now int64) (use float64, ok bool) {
 	if !e.Rule.Matches(attrs) {
 		return 0, false

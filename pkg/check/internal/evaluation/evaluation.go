@@ -1,15 +1,16 @@
-// Package evaluation decides requests: which rules apply, what each makes of the caller, and
-// whether the request may pass.
+// Package evaluation decides requests: which rules apply, with which limits and keys, and whether
+// the request may pass.
 //
-// A [Decider] says what decides: all rules that match, or one limiter. [Check] and [CheckPlain] are
-// the fast ways, [Charge] has all others that charge, and [Peek], [Explain] and [Standing] change
-// nothing. [Waiting] lets callers wait for permits.
+// A [Decider] says what decides: all rules that match, or one limiter. [Check], [CheckKey] and
+// [CheckPlain] are the fast functions; [Charge] has the other modes that charge; [Peek], [Explain]
+// and [Standing] change nothing. [Waiting] lets callers wait for permits.
 //
-// The way of a request by its attributes: match.go finds the rules, apply.go what they make of the
-// caller, evaluation.go locks the counters, decide.go asks all and charges all or none, answer.go
-// writes the [Decision]. By a limiter and a key it begins in limiter.go. How many hits fit is
-// decided in package counter. Everything here is a function of the time that it is given, but for
-// Waiting.
+// A request with attributes begins in several.go: match.go finds the rules, apply.go finds the
+// limits for the caller, evaluation.go locks the counters, decide.go asks all rules and charges all
+// or none. A request with a limiter and a key begins in limiter.go. Both usually end there, in
+// answer.go: one limiter decides without the counter's lock. answer.go also writes the [Decision].
+// Package counter decides how many hits fit. Only [Waiting], [Reservation.Cancel] and [Decider.Now]
+// read the clock: everything else is a function of the time that it is given.
 package evaluation
 
 import (
@@ -28,43 +29,43 @@ type evaluation struct {
 	Rules     *ruleset.Compiled
 	found     []*rules.Rule
 	text      []byte
-	from      int            // where the last key begins, which ends text
+	from      int            // where the last key in text begins
 	decisions []ruleDecision // in the order in which their counters are locked
 	purpose   purpose
 	bar       ruleDecision    // of the rule that bars the request, if one does
-	view      *counter.View   // memory to look at other counters with
-	views     []*counter.View // the same for those of the decisions
-	exact     bool            // it has to be known what is charged
-	answer    Decision        // memory of ask
+	view      *counter.View   // memory for a look at other counters
+	views     []*counter.View // the same for the decisions' counters
+	exact     bool            // the charged hits must be known, so checkUnlocked cannot decide
+	answer    Decision        // memory of askAll
 }
 
-// ruleDecision is one rule that matched. Its key is text[from:to]; a nil counter stands for no
-// room.
+// ruleDecision is the decision by one rule that matched. Its key is text[from:to].
 type ruleDecision struct {
-	counter.Hit // its counter is nil if it is not locked
-	limiter     *ruleset.Limiter
-	limits      *ruleset.Limits // by which it is decided
-	matched     *ruleset.Limits // those before it is known whether there is room elsewhere
-	origin      *ruleset.Limits // the limiter's
-	place       int             // among the rules
-	from, to    int
-	denies      bool // by whatever
+	// Hit has no Counter before lock, if the rule bars the request, and if the table is full.
+	counter.Hit
+	limiter  *ruleset.Limiter
+	limits   *ruleset.Limits // those that decide
+	matched  *ruleset.Limits // those for the request's class, before lookForRoom
+	origin   *ruleset.Limits // the limiter's
+	place    int             // among the rules
+	from, to int
+	denies   bool // whatever the reason
 
-	// Of rules with clauses, and of those that bar the request.
+	// For rules with clauses, and for those that bar the request.
 	barred  bool
-	badCost bool          // the request's own cost was none
+	badCost bool          // the cost attribute is no cost
 	retry   time.Duration // if barred
-	wait    time.Duration // how long the hit is to wait for its turn, if it is
+	wait    time.Duration // how long the hit has to wait for its turn; 0 if it need not
 }
 
-// prepare fills in what the hit is decided by.
+// prepare fills in the hit's limits and options.
 func (q *ruleDecision) prepare() {
 	t := q.limits
 	q.By, q.Plain, q.Full, q.Blocks, q.CountsDenied = &t.Limits, nil, nil, true, false
-	q.Exceeds, q.Short = false, false // as of rules that were in force when the caller began to wait
+	q.Exceeds, q.Short = false, false // they may be left from rules that were in force when the caller began to wait
 	if c := t.Clauses; c != nil {
-		// Where a hit is denied although there is room elsewhere, the next one may find none, and
-		// has to wait for longer than the block would say.
+		// If an elastic rule denies a hit although there is room elsewhere, the next hit may find
+		// no room there, and has to wait for longer than the block would say.
 		q.Blocks = t.Full == nil && !c.Shadow && q.matched.Clauses.Elastic == nil
 		q.Plain, q.CountsDenied = &c.Plain.Limits, c.All
 	}
@@ -77,7 +78,7 @@ func (a *evaluation) begin(p *ruleset.Compiled, to purpose) {
 	a.Rules, a.text, a.decisions, a.purpose = p, a.text[:0], a.decisions[:0], to
 }
 
-// add adds a decision, to fill in whole: it holds what an earlier one did.
+// add adds a decision. The caller must set all of it: it still has the values of an earlier one.
 func (a *evaluation) add() *ruleDecision {
 	if n := len(a.decisions); n < cap(a.decisions) {
 		a.decisions = a.decisions[:n+1]
@@ -87,18 +88,17 @@ func (a *evaluation) add() *ruleDecision {
 	return &a.decisions[len(a.decisions)-1]
 }
 
-// drop takes the last decision back.
+// drop removes the last decision.
 func (a *evaluation) drop() { a.decisions = a.decisions[:len(a.decisions)-1] }
 
-// sort puts the last decision where its limiter's turn is to be locked.
+// sort inserts the last decision by Limiter.Order.
 func (a *evaluation) sort() {
 	for i := len(a.decisions) - 1; i > 0 && a.decisions[i-1].limiter.Order > a.decisions[i].limiter.Order; i-- {
 		a.decisions[i-1], a.decisions[i] = a.decisions[i], a.decisions[i-1]
 	}
 }
 
-// key returns a key as a string that is only valid until the next match. Counters that are created
-// get a copy of their own.
+// key returns a key as a string that is only valid until the next match. New counters copy it.
 func (a *evaluation) key(i int) string {
 	return textAt(a.text, a.decisions[i].from, a.decisions[i].to)
 }
@@ -110,16 +110,16 @@ func textAt(text []byte, from, to int) string {
 	return unsafe.String(&text[from], to-from)
 }
 
-// lock finds and locks all counters, in the order of the limiters' ids, which is the same for
-// everybody, by whatever rules, and so cannot deadlock. It returns false, with nothing locked, if
-// one of them was just leaving.
+// lock finds and locks all counters, in the order of Limiter.Order. All checks lock in this order,
+// so they cannot deadlock. It returns false, with nothing locked, if one of the counters has just
+// left the table.
 func (a *evaluation) lock(now int64) bool {
 	for i := range a.decisions {
 		q := &a.decisions[i]
 		if q.barred {
 			continue
 		}
-		found := q.limiter.Group.Find(now, a.key(i))
+		found := q.limiter.Group.FindOrMake(now, a.key(i))
 		if found == nil {
 			continue
 		}
@@ -140,8 +140,8 @@ func (a *evaluation) unlock() {
 	}
 }
 
-// newEvaluation returns working memory of the checker's own: it holds on to what it was used for,
-// and must not keep another checker in memory.
+// newEvaluation returns working memory from the checker's own pool: it still refers to what it was
+// used for, and must not keep another checker in memory.
 func newEvaluation(h *counter.Host) *evaluation {
 	if a, ok := h.Scratch.Get().(*evaluation); ok {
 		return a
@@ -149,29 +149,30 @@ func newEvaluation(h *counter.Host) *evaluation {
 	return &evaluation{host: h}
 }
 
-// free lets another check of the checker have the memory.
+// free returns the memory to the checker's pool.
 func (a *evaluation) free() { a.host.Scratch.Put(a) }
 
-// purpose is what rules are asked for.
+// purpose says what a decision is for.
 type purpose uint8
 
 const (
 	Charging  purpose = iota // to decide, and charge
 	peeking                  // to decide
-	Recording                // to charge, whatever there is room for
-	Reserving                // to decide, and charge what passes later, too
+	Recording                // to charge, whether or not there is room
+	Reserving                // to decide, and also charge hits that pass later
 )
 
-// applicability is whether a rule applies to a request, whatever its counts are.
+// applicability says whether a rule applies to a request, independently of its counts.
 type applicability uint8
 
 const (
 	applies applicability = iota
 	appliesNot
-	bars // it denies the request, whatever its counts are
+	bars // it denies the request, independently of its counts
 )
 
-// makeKey makes the key that a rule's hits are counted under, unless attributes of it are missing.
+// makeKey makes the key under which a rule's hits are counted, unless attributes for it are
+// missing.
 func (q *ruleDecision) makeKey(a *evaluation, r *rules.Rule, attrs identity.Attributes) applicability {
 	q.from = len(a.text)
 	text, ok := q.limiter.Group.Host.AppendKey(a.text, r, attrs)

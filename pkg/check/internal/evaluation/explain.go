@@ -30,7 +30,7 @@ type Explanation struct {
 	Decides       bool
 }
 
-// Explain is what a check would decide, and what each rule of the set makes of the request.
+// Explain returns what a check would decide, and an explanation for each rule of the set.
 func Explain(
 	h *counter.Host, p *ruleset.Compiled, now int64, attrs identity.Attributes, cost int64,
 ) (Decision, []Explanation) {
@@ -62,7 +62,7 @@ func Explain(
 	return d, all
 }
 
-// Standing is explain for the rules that limit the request.
+// Standing is Explain for the rules that limit the request, without the decision.
 func Standing(p *ruleset.Compiled, now int64, attrs identity.Attributes, cost int64) []Explanation {
 	found := p.Rules.Find(nil, attrs)
 	all, decisions := make([]Explanation, 0, len(found)), make([]ruleDecision, 0, len(found))
@@ -77,7 +77,7 @@ func Standing(p *ruleset.Compiled, now int64, attrs identity.Attributes, cost in
 	return all
 }
 
-// explainRule says what the rule at a place, which matches, makes of the caller.
+// explainRule explains how the rule at a place, which matches, applies to the caller.
 func explainRule(
 	p *ruleset.Compiled, x *Explanation, place int, attrs identity.Attributes, now, cost int64,
 ) ruleDecision {
@@ -88,7 +88,7 @@ func explainRule(
 	return q
 }
 
-// explainAll explains the counts of what is asked, each at its place.
+// explainAll explains the counts of the decisions, each at its place.
 func explainAll(
 	p *ruleset.Compiled, all []Explanation, decisions []ruleDecision, attrs identity.Attributes, now int64,
 ) *evaluation {
@@ -104,7 +104,7 @@ func explainAll(
 	return a
 }
 
-// whyNoMatch says why a rule does not apply to attributes, whoever the caller is.
+// whyNoMatch says why a rule does not match attributes.
 func whyNoMatch(r *rules.Rule, attrs identity.Attributes) string {
 	for i := range r.Match {
 		c := &r.Match[i]
@@ -135,7 +135,7 @@ func valueOf(c *rules.Condition) string {
 	return fmt.Sprintf("%q", c.Value)
 }
 
-// explainCaller says what the rule makes of the caller.
+// explainCaller explains how the rule applies to the caller.
 func (q *ruleDecision) explainCaller(x *Explanation, e *ruleset.Entry, attrs identity.Attributes, now int64) {
 	q.decideBy(e.Limits, attrs)
 	v := q.apply(e, attrs, now)
@@ -171,7 +171,7 @@ func (q *ruleDecision) explainCaller(x *Explanation, e *ruleset.Entry, attrs ide
 	}
 }
 
-// explainKey adds the decision to those of the evaluation.
+// explainKey explains the key and the cost, and adds the decision to those of the evaluation.
 func (a *evaluation) explainKey(x *Explanation, q *ruleDecision, attrs identity.Attributes) {
 	q.from = len(a.text)
 	if !q.barred {
@@ -183,7 +183,7 @@ func (a *evaluation) explainKey(x *Explanation, q *ruleDecision, attrs identity.
 	a.decisions = append(a.decisions, *q)
 }
 
-// explainCounts says what the rule's counts make of the request.
+// explainCounts explains how the rule's counts decide the request.
 func (a *evaluation) explainCounts(x *Explanation, q *ruleDecision, key string, now int64) {
 	x.Limit = q.limits.Capacity
 	if !q.barred && q.limiter.Group.HasRoomFor(key) {

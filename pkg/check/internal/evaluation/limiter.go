@@ -6,8 +6,8 @@ import (
 	"github.com/offpath-io/offpath/pkg/identity"
 )
 
-// CheckKey decides under these limits, about a key as the caller has it, and writes its decision to
-// d, which is zero.
+// CheckKey decides under these limits, about a key as the caller gives it, and writes the decision
+// to d, which must be zero.
 func CheckKey(d *Decision, l *ruleset.Limiter, t *ruleset.Limits, now int64, key string, cost int64) {
 	if t.Blocks != nil && checkBlocked(d, l, t, now, key, cost) {
 		return
@@ -22,8 +22,8 @@ func CheckKey(d *Decision, l *ruleset.Limiter, t *ruleset.Limits, now int64, key
 	}
 }
 
-// CheckPlain decides under these limits, about a key as counters have it, and writes its decision
-// to d, which is zero.
+// CheckPlain decides under these limits, about a key as counters have it, and writes the decision
+// to d, which must be zero.
 func CheckPlain(d *Decision, l *ruleset.Limiter, t *ruleset.Limits, now int64, key string, cost int64) {
 	f := l.Group.Host.Freshness()
 	c := l.Group.Host.Table.Load(&l.Group, key)
@@ -38,14 +38,14 @@ func CheckPlain(d *Decision, l *ruleset.Limiter, t *ruleset.Limits, now int64, k
 func checkLocked(d *Decision, l *ruleset.Limiter, t *ruleset.Limits, c *counter.Counter, now int64, key string, cost int64) {
 	for ; ; c = nil {
 		if c == nil {
-			c = l.Group.Find(now, key)
+			c = l.Group.FindOrMake(now, key)
 		}
 		if c == nil {
 			checkOverflow(d, l, t, now, key, cost)
 			return
 		}
 		locked := c.Lock()
-		if locked.Is(counter.Dead) { // it left between find and here; the next find will not meet it
+		if locked.Is(counter.Dead) { // it left the table after FindOrMake; the next call will not find it
 			locked.Unlock()
 			continue
 		}
@@ -55,8 +55,8 @@ func checkLocked(d *Decision, l *ruleset.Limiter, t *ruleset.Limits, c *counter.
 	}
 }
 
-// decide decides by one counter. The decision is filled in field by field: a literal would be made
-// elsewhere and copied.
+// decide decides by one counter. It sets the fields one by one: a literal would be built elsewhere
+// and copied.
 func decide(d *Decision, l *ruleset.Limiter, t *ruleset.Limits, c counter.Locked, now, cost int64) {
 	var q ruleDecision
 	q.limiter, q.limits, q.matched = l, t, t
@@ -65,7 +65,7 @@ func decide(d *Decision, l *ruleset.Limiter, t *ruleset.Limits, c counter.Locked
 	q.conclude(q.Passes, false, now)
 }
 
-// checkHashed is CheckPlain for a key that is to be hashed.
+// checkHashed is CheckPlain for a key that has to be hashed.
 func checkHashed(d *Decision, l *ruleset.Limiter, t *ruleset.Limits, now int64, key string, cost int64) {
 	a := newEvaluation(l.Group.Host)
 	defer a.free()
@@ -82,7 +82,7 @@ func checkClauses(d *Decision, l *ruleset.Limiter, t *ruleset.Limits, now int64,
 	d.ownShadow()
 }
 
-// checkBlocked denies a hit of a blocked key; false if it is not blocked.
+// checkBlocked denies a hit of a blocked key. It returns false if the key is not blocked.
 func checkBlocked(d *Decision, l *ruleset.Limiter, t *ruleset.Limits, now int64, key string, cost int64) bool {
 	a := newEvaluation(l.Group.Host)
 	defer a.free()
@@ -90,23 +90,23 @@ func checkBlocked(d *Decision, l *ruleset.Limiter, t *ruleset.Limits, now int64,
 	if !a.decisions[0].barred {
 		return false
 	}
-	a.decide(d, nil, now)
+	a.decideAll(d, nil, now)
 	d.ownShadow()
 	return true
 }
 
-// decideOne is decide for one rule with clauses.
+// decideOne is decideAll for one rule with clauses.
 func (a *evaluation) decideOne(d *Decision, attrs identity.Attributes, now int64) {
 	q := &a.decisions[0]
 	f := q.limiter.Group.Host.Freshness()
 	if l := q.limiter; q.Cost == 1 && q.limits.Full == nil && !q.isShadow() && l.InTouch(f) {
 		if c := l.Group.Host.Table.Load(&l.Group, a.key(0)); c != nil && checkUnlocked(d, l, q.limits, c, now, f) {
 			q.noteCost()
-			if x := q.limits.Clauses.Elastic; x != nil && c.Beyond.Load()&counter.Raised != 0 { // as the last look has found
+			if x := q.limits.Clauses.Elastic; x != nil && c.Beyond.Load()&counter.Raised != 0 { // as lookForRoom found when the lock was last taken
 				d.Limit = x.Roomy.Shown
 			}
 			return
 		}
 	}
-	a.decide(d, attrs, now)
+	a.decideAll(d, attrs, now)
 }

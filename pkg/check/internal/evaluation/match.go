@@ -6,10 +6,11 @@ import (
 	"github.com/offpath-io/offpath/pkg/identity"
 )
 
-// Which rules a request is decided by, and the keys that they make of it.
+// The rules that decide a request, and the keys that they make of it.
 
-// match fills in the limiters whose rules match, and their keys, for some purpose. It returns false
-// if one of the rules bars the request, whatever its counts are; bar is that one then.
+// match fills in the decisions by the rules that match, with their keys, for a purpose. It returns
+// false if one of the rules bars the request, independently of its counts; bar is its decision
+// then.
 func (a *evaluation) match(p *ruleset.Compiled, attrs identity.Attributes, now, cost int64, to purpose) bool {
 	a.begin(p, to)
 	a.found = p.Rules.Find(a.found[:0], attrs)
@@ -49,19 +50,19 @@ func (a *evaluation) match(p *ruleset.Compiled, attrs identity.Attributes, now, 
 	return true
 }
 
-// askAlone lets one limiter be asked, about a key.
+// askAlone makes the only decision that of one limiter about a key.
 func (a *evaluation) askAlone(l *ruleset.Limiter, t *ruleset.Limits, now int64, key string, cost int64, to purpose) {
 	a.begin(nil, to)
 	a.text = l.Group.Host.AppendText(a.text, key)
 	a.decisions = append(a.decisions, ruleDecision{limiter: l, to: len(a.text), Hit: counter.Hit{Cost: cost}})
 	a.decisions[0].decideBy(t, nil)
 	a.blockAlone(now)
-	if to == Recording && a.decisions[0].barred { // as by attributes
+	if to == Recording && a.decisions[0].barred { // as in match
 		a.drop()
 	}
 }
 
-// Decider is what decides a request: the rules of a ruleset that match, or one limiter.
+// Decider says what decides a request: the rules of a ruleset that match, or one limiter.
 type Decider struct {
 	Rules   *ruleset.Compiled
 	Limiter *ruleset.Limiter
@@ -76,8 +77,8 @@ func (by Decider) Now(h *counter.Host) int64 {
 	return h.Time(by.Rules.Strict)
 }
 
-// fill fills in the rules that are asked, for some purpose. It returns false if one of them bars
-// the request, whatever its counts are; see match.
+// fill fills in the decisions for a purpose. It returns false if a rule bars the request,
+// independently of its counts; see match.
 func (a *evaluation) fill(
 	by Decider, now int64, attrs identity.Attributes, key string, cost int64, to purpose,
 ) bool {

@@ -26,26 +26,27 @@ type Decision struct {
 // Never is check.Never.
 const Never = time.Duration(1<<63 - 1)
 
-// Deny writes what a denial by this rule says, beside its numbers.
-func (d *Decision) Deny(r *rules.Rule) {
+// FillDenial writes the fields that a denial by this rule has beside its numbers. It does not set
+// Allowed.
+func (d *Decision) FillDenial(r *rules.Rule) {
 	d.Status, d.Queue, d.MaxWait = r.Status, r.OnLimit.Queue, r.OnLimit.MaxWait
 }
 
-// allow takes a denial back.
+// allow turns a denial into an allowed decision.
 func (d *Decision) allow() {
 	d.Allowed, d.RetryAfter = true, 0
 	d.Status, d.Queue, d.MaxWait = 0, false, 0
 }
 
-// ownShadow names the limiter that was asked alone, although it can deny nothing.
+// ownShadow names the limiter that decided alone, even if its rule is a shadow rule.
 func (d *Decision) ownShadow() {
 	if d.Observed != "" {
 		d.Rule, d.Observed = d.Observed, ""
 	}
 }
 
-// isWorse says whether d restricts the caller more than e: a denial more than none, a longer wait
-// more than a shorter, less left more than more.
+// isWorse returns whether d restricts the caller more than e does: a denial is worse than none,
+// then a longer wait is worse, then less left is worse.
 func isWorse(d, e *Decision) bool {
 	if d.Allowed != e.Allowed {
 		return !d.Allowed

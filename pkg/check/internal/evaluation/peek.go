@@ -5,8 +5,8 @@ import (
 	"github.com/offpath-io/offpath/pkg/identity"
 )
 
-// Peek is what a check would decide, and changes nothing. Where a limiter decides alone, attributes
-// tell the class of the request.
+// Peek returns what a check would decide, and changes nothing. If a limiter decides alone,
+// attributes only give the request's class.
 func Peek(
 	h *counter.Host, by Decider, now int64, attrs identity.Attributes, key string, cost int64,
 ) (d Decision) {
@@ -31,7 +31,7 @@ func Peek(
 	return d
 }
 
-// askViews asks all of views of their counters.
+// askViews decides with views of the counters.
 func (a *evaluation) askViews(now int64) Decision {
 	for i := range a.decisions {
 		if q := &a.decisions[i]; !q.barred && q.limiter.Group.HasRoomFor(a.key(i)) {
@@ -39,7 +39,7 @@ func (a *evaluation) askViews(now int64) Decision {
 		}
 	}
 	var d Decision
-	a.ask(&d, now)
+	a.askAll(&d, now)
 	for i := range a.decisions {
 		a.decisions[i].Counter = counter.Locked{} // nobody has locked it
 	}
@@ -54,7 +54,7 @@ func (a *evaluation) viewAt(i int) *counter.View {
 	return a.views[i]
 }
 
-// record charges whatever is asked, whether or not there is room.
+// record charges all decisions, whether or not there is room.
 func (a *evaluation) record(now int64) {
 	for !a.lock(now) {
 	}

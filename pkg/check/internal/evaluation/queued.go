@@ -6,28 +6,30 @@ import (
 	"github.com/offpath-io/offpath/pkg/identity"
 )
 
-// LineID is a key, and the limit that those who wait are decided by: a class with all of the limit
-// may pass when one with a share of it may not, and does not stand behind it.
+// LineID identifies a line of callers: by the key, and by the capacity that decides their hits. A
+// class with all of the limit may pass when a class with a share of it may not, so the two have
+// different lines.
 type LineID struct {
 	Limiter  *ruleset.Limiter
 	Key      string
 	Capacity int64
 }
 
-// LineAlone is that of a hit against a key, whatever else is known of its caller.
+// LineAlone returns the line for a hit against a key without attributes.
 func LineAlone(l *ruleset.Limiter, key string) LineID {
 	return LineID{l, key, l.Current.Load().Class(nil).Capacity}
 }
 
-// Queued is what a request is decided by under a rule that lets callers wait.
+// Queued describes a request under a rule that lets callers wait: the rule, its line, and its cost
+// there.
 type Queued struct {
 	Rule string
 	LineID
 	Cost int64
 }
 
-// EachQueued calls yield with the rules that limit a request and let callers wait, until that
-// returns false; with none if a rule bars the request.
+// EachQueued calls yield for each rule that limits a request and lets callers wait, until yield
+// returns false. If a rule bars the request, it does not call yield.
 func EachQueued(
 	h *counter.Host, p *ruleset.Compiled, now int64, attrs identity.Attributes, cost int64, yield func(Queued) bool,
 ) {

@@ -2,8 +2,8 @@ package evaluation
 
 import "github.com/offpath-io/offpath/pkg/events"
 
-// mayBeSettled notes, before they are charged, that hits of what is asked may be settled: so no
-// report of them leaves that out.
+// mayBeSettled sets Group.Settles before hits are charged that a receipt may settle, so that every
+// report of these hits has it.
 func (a *evaluation) mayBeSettled() {
 	for i := range a.decisions {
 		if l := a.decisions[i].limiter; !l.Group.Settles.Load() {
@@ -12,7 +12,7 @@ func (a *evaluation) mayBeSettled() {
 	}
 }
 
-// charges are what a receipt of a hit says that it was charged with, at the fleet's time now.
+// charges returns the charges for a receipt of a hit, at the fleet's time now.
 func (a *evaluation) charges(now int64) (list []*events.Charge) {
 	own := false // some rule takes its cost from an attribute
 	for i := range a.decisions {

@@ -6,14 +6,14 @@ import (
 	"github.com/offpath-io/offpath/pkg/check/internal/counter"
 )
 
-// Reservation is a place in the queues of one key, or in those of a request under several rules:
-// its hits have been charged, and may pass after a delay.
+// Reservation is a place in the queue of one key, or in the queues of several rules: its hits have
+// been charged, and may pass after a delay.
 type Reservation struct {
 	host   *counter.Host
 	Delay  time.Duration
-	places []counter.Charge // in the order in which counters are locked; none if there is nothing to give back
-	due    int64            // fleet time
-	given  bool             // back; the first place's lock guards it
+	places []counter.ReservedHits // in the order in which counters are locked; none if there is nothing to give back
+	due    int64                  // fleet time
+	given  bool                   // back; the lock of the first place's counter guards it
 }
 
 // Cancel is check.Result.Cancel.
@@ -42,7 +42,8 @@ func (r *Reservation) Cancel() bool {
 	return true
 }
 
-// reservation is what has just been charged. Every counter is locked.
+// reservation returns the reservation of the hits that have just been charged. Every counter is
+// locked.
 func (a *evaluation) reservation(now int64) *Reservation {
 	r := &Reservation{host: a.decisions[0].limiter.Group.Host}
 	for i := range a.decisions {
@@ -56,8 +57,8 @@ func (a *evaluation) reservation(now int64) *Reservation {
 	return r
 }
 
-// mayQueue says whether callers of a rule may have their turn later: by key always, by attributes if
-// the rule says so.
+// mayQueue returns whether a hit may have its turn later: with a key always, with attributes if the
+// rule lets callers wait.
 func (a *evaluation) mayQueue(q *ruleDecision) bool {
 	return q.HasCounter() && !q.barred && !q.isShadow() && q.limiter.Group.Shape.Drains() &&
 		(a.Rules == nil || q.limits.Rule.OnLimit.Queue)

@@ -6,8 +6,8 @@ import (
 	"github.com/offpath-io/offpath/pkg/identity"
 )
 
-// Check decides by all rules that match a request's attributes, and writes its decision to d, which
-// is zero.
+// Check decides by all rules that match a request's attributes, and writes the decision to d, which
+// must be zero.
 func Check(d *Decision, h *counter.Host, p *ruleset.Compiled, now int64, attrs identity.Attributes, cost int64) {
 	a := newEvaluation(h)
 	defer a.free()
@@ -19,7 +19,7 @@ func Check(d *Decision, h *counter.Host, p *ruleset.Compiled, now int64, attrs i
 	case len(a.decisions) == 0:
 		allowUnmatched(d, h)
 	case len(a.decisions) > 1:
-		a.decide(d, attrs, now)
+		a.decideAll(d, attrs, now)
 	case a.decisions[0].limits.Clauses == nil:
 		q := &a.decisions[0]
 		q.noteCost()

@@ -4,8 +4,8 @@ import "time"
 
 var started = time.Now()
 
-// SystemTime is the wall clock at the start plus what has monotonically passed since, so that a
-// step of the system's clock moves nothing.
+// SystemTime returns the wall clock at the start of the process plus the monotonic time since, so
+// that steps of the system's clock do not change it.
 func SystemTime() int64 {
 	return started.UnixNano() + int64(time.Since(started))
 }
@@ -21,9 +21,9 @@ func (s *State) OwnTime() int64 {
 // ExactTime returns the fleet's time by the checker's own.
 func (s *State) ExactTime() int64 { return s.Clock.Fleet(s.OwnTime()) }
 
-// Time returns the fleet's time for a check. While Run is at work that is the time of the last
-// tick, but not under strict enforcement: the ticks stop while the goroutine behind them is not
-// scheduled, and permits would be spent after their bucket.
+// Time returns the fleet's time for a check. While Run runs, that is the time of the last tick,
+// except under strict enforcement: if the goroutine that ticks were not scheduled for a while,
+// permits would be spent after the end of their bucket.
 func (s *State) Time(strict bool) int64 {
 	if t := s.Clock.Coarse(); t != 0 && !strict {
 		return t

@@ -5,15 +5,16 @@ package fleetstate
 type Freshness uint8
 
 const (
-	// Local: no fleet has ever been heard of. Own hits alone decide.
+	// Local: no aggregator has ever been heard. Own hits alone decide.
 	Local Freshness = iota
-	// Fresh: an aggregator has been heard of late.
+	// Fresh: an aggregator has been heard lately.
 	Fresh
-	// Stale: none has; what was known of others is ageing.
+	// Stale: no aggregator has been heard lately. The forecast fades.
 	Stale
-	// LocalShare: none has for longer. Each checker keeps to its share of every limit.
+	// LocalShare: no aggregator has been heard for longer. Each checker keeps to its share of every
+	// limit.
 	LocalShare
-	// Outage: none has for long. Rules decide by their OnOutage.
+	// Outage: no aggregator has been heard for very long. Rules decide by their OnOutage.
 	Outage
 )
 

@@ -8,7 +8,8 @@ import (
 )
 
 // AppendText appends to dst a key as counters, reports and the store have it: hashed if
-// Config.KeyHash says so, or else bounded. The empty one is the counter for all, and nobody's.
+// Config.KeyHash is set, otherwise bounded. The empty key, which counts all requests together, is
+// never hashed.
 func (s *State) AppendText(dst []byte, key string) []byte {
 	if hash := s.Config.KeyHash; hash != nil && key != "" {
 		return hash.Append(dst, identity.Bound(key)) // as attributes make it
@@ -16,7 +17,7 @@ func (s *State) AppendText(dst []byte, key string) []byte {
 	return append(dst, identity.Bound(key)...)
 }
 
-// AppendKey appends to dst the text of a rule's key, unless attributes of it are missing.
+// AppendKey appends to dst the text of a rule's key; ok is false if attributes for it are missing.
 func (s *State) AppendKey(dst []byte, r *rules.Rule, attrs identity.Attributes) (text []byte, ok bool) {
 	text, ok = r.AppendKey(dst, attrs)
 	hash := s.Config.KeyHash

@@ -14,19 +14,20 @@ const (
 )
 
 const (
-	// updateTrail and trailPerChecker make up how long after a round's first update the last one
-	// may come: aggregators wait for reports, and between alarms.
+	// After a round's first update, the last one may come later by updateTrail, while aggregators
+	// gather reports, and by the time between two alarms: soonestUpdate, or trailPerChecker for
+	// each checker if that is more. All are in ns.
 	updateTrail, soonestUpdate, trailPerChecker = int64(2e6), int64(4e6), int64(10e3)
 )
 
-// Want asks for a flush in the next round of some kind. It does not wait.
+// Want asks for a flush in the next round of this kind. It does not block.
 func (s *State) Want(round uint32) {
 	if s.Rounds.Wanted.Load()&round == 0 && s.Rounds.Wanted.Or(round)&round == 0 {
 		s.WakeUp()
 	}
 }
 
-// ForecastFleet is what forecasts must know about the fleet.
+// ForecastFleet returns the state of the fleet in the form that forecasts use.
 func (s *State) ForecastFleet() forecast.Fleet {
 	n := max(s.Size.Load(), 1)
 	return forecast.Fleet{
@@ -35,10 +36,11 @@ func (s *State) ForecastFleet() forecast.Fleet {
 	}
 }
 
-// FastInterval is the time between fast rounds: the smallest power of two of milliseconds in which
-// a report can be answered. So a report is out of the way at the next round, and checkers of
-// different round trips still meet.
-func (s *State) FastInterval() int64 {
+// UpdateFastInterval computes the time between fast rounds, stores it as Rounds.Fast, and returns
+// it: the smallest power of two of milliseconds in which a report can be answered. So a report is
+// answered before the next round, and checkers with different round trips still have common rounds.
+// With OnTimerOnly it returns FlushEvery, and stores nothing.
+func (s *State) UpdateFastInterval() int64 {
 	if s.OnTimerOnly() {
 		return int64(s.Config.FlushEvery)
 	}
@@ -51,9 +53,11 @@ func (s *State) FastInterval() int64 {
 	return t
 }
 
-// NormalInterval is the time between normal rounds.
-func (s *State) NormalInterval() int64 {
-	t := s.FastInterval()
+// UpdateNormalInterval computes the time between normal rounds, stores it as Rounds.Normal, and
+// returns it: the fast interval, which it updates too, doubled as often as the result fits
+// FlushEvery.
+func (s *State) UpdateNormalInterval() int64 {
+	t := s.UpdateFastInterval()
 	for 2*t <= int64(s.Config.FlushEvery) {
 		t *= 2
 	}
@@ -61,10 +65,10 @@ func (s *State) NormalInterval() int64 {
 	return t
 }
 
-// OnTimerOnly says whether early flushes are forbidden.
+// OnTimerOnly returns whether flushes come only when the timer fires, never earlier.
 func (s *State) OnTimerOnly() bool { return s.Config.FlushFloor == s.Config.FlushEvery }
 
-// LeaseRoundTrip is about what a request takes.
+// LeaseRoundTrip returns about how long a lease request takes.
 func (s *State) LeaseRoundTrip() time.Duration {
 	if t := s.leaseTrip.Load(); t != 0 {
 		return time.Duration(t)
@@ -72,10 +76,11 @@ func (s *State) LeaseRoundTrip() time.Duration {
 	return usualTrip
 }
 
-// Soon is when asking again may help, if nothing better is known.
+// Soon returns how long a denied caller should wait before it asks again, if there is no better
+// estimate.
 func (s *State) Soon() time.Duration { return s.LeaseRoundTrip() + 2*time.Duration(LeaseFloor) }
 
-// NoteLeaseTrip takes in how long a lease request has taken, in ns.
+// NoteLeaseTrip records how long a lease request has taken, in ns.
 func (s *State) NoteLeaseTrip(took int64) {
 	old := s.leaseTrip.Load()
 	if old == 0 {

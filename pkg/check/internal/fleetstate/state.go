@@ -1,4 +1,4 @@
-// Package fleetstate holds what a checker knows of the fleet: its time, its size, how current that
+// Package fleetstate holds a checker's knowledge of the fleet: its time, its size, how current that
 // knowledge is, and the rounds in which all checkers report.
 //
 // The reporter learns these from aggregators and writes them here; decisions read them, without a
@@ -13,8 +13,8 @@ import (
 	"github.com/offpath-io/offpath/pkg/identity"
 )
 
-// State is what a checker knows of itself, of the fleet and of time. Any goroutine may use it,
-// except for what the reporter's lock guards.
+// State is a checker's knowledge of itself, of the fleet and of time. Any goroutine may use it,
+// except for fields that the reporter's lock guards.
 type State struct {
 	Config Config
 	Clock  fleetclock.Clock
@@ -24,7 +24,7 @@ type State struct {
 	LiveKeys atomic.Int64  // counters in the table
 
 	Rounds    rounds
-	Wake      chan struct{} // holds one if an early flush is wanted
+	Wake      chan struct{} // of capacity 1; full if an early step is wanted
 	leaseTrip atomic.Int64  // ns that a lease request takes, smoothed; 0 before the first answer
 }
 
@@ -42,11 +42,11 @@ type Config struct {
 	OnDenied             func(rule, key string, decisions int64) // may be nil
 }
 
-// rounds are the moments of the fleet's time at which every checker reports its hits of keys that
-// are near their limits. Then an answer's totals are complete up to that moment,
-// and all other hits came since, here and elsewhere. *Fast* rounds are as close to each other as a
-// report's round trip allows. A key that needs no haste is reported in *normal* rounds, which are
-// fewer. Denied hits alone wait for a *full* round.
+// rounds are the moments of the fleet's time at which every checker reports its hits of keys with a
+// forecast. So an answer's totals are complete up to that moment, and all other hits came later,
+// here and elsewhere. *Fast* rounds are as close to each other as a report's round trip allows.
+// Keys that are not urgent are reported in *normal* rounds, which are fewer. Denied hits alone wait
+// for a *full* round.
 type rounds struct {
 	Wanted atomic.Uint32 // the rounds that checks have asked for; bits
 	Fast   atomic.Int64  // ns between fast rounds
@@ -57,14 +57,14 @@ type rounds struct {
 	Trip atomic.Int64
 }
 
-// Init makes it ready. It is called once, before anything else.
+// Init initializes the state. It is called once, before anything else.
 func (s *State) Init(config Config) {
 	s.Config = config
 	s.Wake = make(chan struct{}, 1)
 	s.Fresh.Store(uint32(Local))
 }
 
-// WakeUp lets the reporter take a step soon. It does not wait.
+// WakeUp makes the reporter take a step soon. It does not block.
 func (s *State) WakeUp() {
 	select {
 	case s.Wake <- struct{}{}:
@@ -72,7 +72,7 @@ func (s *State) WakeUp() {
 	}
 }
 
-// Crowded says whether idle counters should make room.
+// Crowded returns whether the table is so full that idle counters should leave.
 func (s *State) Crowded() bool { return s.LiveKeys.Load() > s.Config.MaxLiveKeys*3/4 }
 
 // Freshness returns how current the checker's knowledge is.

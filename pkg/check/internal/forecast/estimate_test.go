@@ -61,23 +61,23 @@ func TestEstimateLiesBetweenWhatIsExpectedAndSeen(t *testing.T) {
 		if s.contradicts(m, s.part*m) || s.contradicts(m, 0) {
 			t.Fatal("what is expected contradicts itself")
 		}
-		if d := s.doubt(m, n); math.IsNaN(d) || d < 0 || d > 4*(math.Sqrt(m+1)+math.Sqrt(n+1)/s.part) {
-			t.Fatalf("expected %v, seen %v: a doubt of %v", m, n, d)
+		if d := s.deviation(m, n); math.IsNaN(d) || d < 0 || d > 4*(math.Sqrt(m+1)+math.Sqrt(n+1)/s.part) {
+			t.Fatalf("expected %v, seen %v: a deviation of %v", m, n, d)
 		}
 	})
 }
 
-func TestDoubt(t *testing.T) {
+func TestDeviation(t *testing.T) {
 	known := share{part: 0.5, own: 500, all: 1000}
 	unknown := share{part: 0.5}
-	near(t, "share unknown: that of chance", unknown.doubt(100, 50), 10, 0)
-	near(t, "by own hits: ten of them are as many as 20 ± 6", known.doubt(20, 10), 6, 1.5)
-	near(t, "far more than expected: by own hits alone", known.doubt(10, 400), 40, 1)
-	between(t, "nothing seen of 20", known.doubt(20, 0), 0.5, 10)
-	between(t, "nothing expected, nothing seen", known.doubt(0, 0), 0, 1)
+	near(t, "share unknown: that of chance", unknown.deviation(100, 50), 10, 0)
+	near(t, "by own hits: ten of them are as many as 20 ± 6", known.deviation(20, 10), 6, 1.5)
+	near(t, "far more than expected: by own hits alone", known.deviation(10, 400), 40, 1)
+	between(t, "nothing seen of 20", known.deviation(20, 0), 0.5, 10)
+	between(t, "nothing expected, nothing seen", known.deviation(0, 0), 0, 1)
 }
 
-// Chance with few hits is not unrest, and a part that is right is not doubted.
+// Chance with few hits is not unrest, and a part that is right stays known.
 func TestUnrestIsOfManyHits(t *testing.T) {
 	half := share{part: 0.5, own: 500, all: 1000}
 	unrestful := func(s share, unrest float64) share { s.unrest = unrest; return s }

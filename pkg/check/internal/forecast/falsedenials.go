@@ -7,112 +7,113 @@ import (
 	"github.com/offpath-io/offpath/pkg/window"
 )
 
-// FalseDenials estimates how many denials were false: made because of a forecast only, of hits that
-// would have fitted, had this checker known of all others'. The zero value is ready.
+// FalseDenials estimates how many denials were false: denials by the forecast alone, of hits that
+// would have fitted if this checker had known all hits. The zero value is ready.
 //
-// Messages tell afterwards what the count was. Each round of reports is complete up to a moment,
-// and so gives a *point*: the count at that moment, and how many hits were added until then. A
-// point counts only when the next round's message has come, since by then nearly all messages of
-// its own round have, from however many aggregators. Between two points,
+// Later messages show the count. Each round of reports is complete up to a moment, and so gives a
+// *point*: the count at that moment, and how many hits were added until then. A point is used only
+// when the next round's message has come, since nearly all messages of its own round have come by
+// then, even from several aggregators. Between two points,
 //
 //	count(t) = count before + what was added by t − freed × (the part that had left by t)
 //
-// and it is never below what was known at t. Own hits have their times. Others' are placed as own
-// ones are, as far as these are a fair sample: as many as this checker's part of the fleet. The
-// rest is taken to have come before the denial, as it has where a caller's traffic wanders from one
-// checker to another.
+// and it is never below the count that was known at t. The times of own hits are known. Others'
+// hits get the same times as far as own hits are a fair sample, that is as many as this checker's
+// part of the fleet. The rest is taken to have come before the denial, which is right when a
+// caller's traffic moves from one checker to another.
 //
 // Tried: a straight line from count to count (it found 30 times too many in bursts, which are over
 // long before the next point); all that was added before the denial (it found next to none where
 // messages take 80 ms); all of others' hits as own ones (every fifth denial where traffic wanders,
 // of which none was false); what was known, and others' news since (the same as the second).
 //
-// Denials that no message follows are not judged: those made while nobody answers. Nor are those by
-// a share of the limit. Denials by what is known are never false, since that is never too high. How
-// far off the estimate is: docs/operations.md, and TestEstimates in loadtest/sim.
+// Denials that no message follows are not judged, such as those made while no aggregator answers;
+// nor are denials by a share of the limit. Denials by the known count are never false, since it is
+// never too high. The error of the estimate is in docs/operations.md, and in TestEstimates in
+// loadtest/sim.
 type FalseDenials struct {
-	own, others  int64 // hits admitted, and known by updates, so far
+	own, others  int64 // own hits admitted, and others' hits known by updates, so far
 	before, last point
-	doubts       *doubts // nil until something was denied
+	pending      *pendingDenials // nil until something was denied
 }
 
-// Round is what is known when a message was about a round of reports.
+// Round is what a message shows about a round of reports.
 type Round struct {
 	At    int64   // when the reports were made
-	Count float64 // everybody's hits in the window then, as far as they were reported
+	Count float64 // the fleet's hits in the window then, as far as they were reported
 	// Pending is how many own hits were not reported.
 	Pending int64
-	// Whole says that everybody has reported; else the round counts only if the last one was the
-	// same.
+	// Whole means that all checkers have reported; otherwise the round is used only if the last one
+	// was the same.
 	Whole        bool
 	FastInterval int64 // of the fleet, in ns: a round is half of that wide
 }
 
-// point is what is known of a time: everybody's count, and how many hits had been added since some
-// beginning, by this checker and by others. The zero point is none.
+// point is the known state at a time: the fleet's count, and how many hits had been added since
+// some beginning, by this checker and by others. The zero point is none.
 type point struct {
 	at          int64
 	count       float64
 	own, others int64
 }
 
-// doubts are denials that nothing is known of yet, in the order of their times. When there are too
-// many, neighbours are merged, so that they are told apart as well as can be over however long a
-// time.
-type doubts struct {
+// pendingDenials are denials that have not been judged yet, in the order of their times. When there
+// are too many groups, neighbours are merged, so that the groups cover any time as evenly as
+// possible.
+type pendingDenials struct {
 	n     int
-	apart int64 // how far they are apart at least, in ns
-	all   [8]doubt
+	apart int64 // the least time between two groups, in ns
+	all   [8]denialGroup
 }
 
-// doubt is some denials of about one time, of hits that cost so much at most; what was known then,
-// and how many own hits had been admitted.
-type doubt struct {
+// denialGroup is some denials of about one time, of hits of at most this cost; and the known count
+// and the number of own hits admitted at that time.
+type denialGroup struct {
 	at, cost, denials int64
 	own               int64
 	known             float64
 }
 
 const (
-	// oneDoubt is how far apart denials are that are merged if there is room, in ns.
-	oneDoubt = int64(2 * time.Millisecond)
+	// mergeWithin is the time within which denials are merged even if there is room, in ns.
+	mergeWithin = int64(2 * time.Millisecond)
 	// farthestPoint is how far apart two points may be, or a quarter of the window if that is more.
-	// Beyond it, nobody knows what was between.
+	// If they are farther apart, too little is known of the time between them.
 	farthestPoint = int64(time.Second)
-	// halfSample is how many own hits are half a sample. Without it, of 32 checkers' few hits each,
-	// up to twenty times too many denials were found false.
+	// halfSample is how many own hits count as half a sample. Without it, with 32 checkers and few
+	// hits each, up to twenty times too many denials were found false.
 	halfSample = 4
 	// wrongBy is by which part of the limit a decision has to be off to be called wrong; a hit at
 	// least.
 	wrongBy = 0.02
 )
 
-// Admitted takes in that own hits were admitted.
+// Admitted records own hits that were admitted.
 func (f *FalseDenials) Admitted(hits int64) { f.own += hits }
 
-// Observe takes in others' hits that a message has brought.
+// Observe records others' hits from a message.
 func (f *FalseDenials) Observe(hits int64) { f.others += hits }
 
-// Denied takes in denials of hits that cost so much, made at about one time. known is called if
-// what was in use at that time, by what was known, matters.
+// Denied records denials of hits of this cost, made at about one time. known returns the known
+// count at that time; it is called only if needed.
 func (f *FalseDenials) Denied(at, cost, denials int64, known func() float64) {
-	if one := f.doubt(at, cost, denials); one != nil {
+	if one := f.addPending(at, cost, denials); one != nil {
 		one.own, one.known = f.own, known()
 	}
 }
 
-// doubt takes in denials. It returns the doubt that they are the first of; nil if there is one of
+// addPending adds denials. It returns the group that they begin; nil if they were added to one of
 // about their time.
-func (f *FalseDenials) doubt(at, cost, denials int64) *doubt {
+func (f *FalseDenials) addPending(at, cost, denials int64) *denialGroup {
 	if denials <= 0 {
 		return nil
 	}
-	if f.doubts == nil {
-		f.doubts = new(doubts)
+	if f.pending == nil {
+		f.pending = new(pendingDenials)
 	}
-	d := f.doubts
+	d := f.pending
 	if d.n == 0 {
-		d.apart = oneDoubt
+		d.apart = mergeWithin
 	}
 	for {
 		if d.n > 0 && at-d.all[d.n-1].at < d.apart {
@@ -120,7 +121,7 @@ func (f *FalseDenials) doubt(at, cost, denials int64) *doubt {
 			return nil
 		}
 		if d.n < len(d.all) {
-			d.all[d.n] = doubt{at: at, cost: cost, denials: denials}
+			d.all[d.n] = denialGroup{at: at, cost: cost, denials: denials}
 			d.n++
 			return &d.all[d.n-1]
 		}
@@ -128,13 +129,13 @@ func (f *FalseDenials) doubt(at, cost, denials int64) *doubt {
 	}
 }
 
-func (d *doubt) merge(cost, denials int64) {
+func (d *denialGroup) merge(cost, denials int64) {
 	d.denials += denials
 	d.cost = max(d.cost, cost)
 }
 
-// thin merges neighbours that are less than twice as far apart as they were.
-func (d *doubts) thin() {
+// thin doubles the least time between two groups, and merges neighbours that are closer.
+func (d *pendingDenials) thin() {
 	d.apart *= 2
 	kept := 1
 	for _, one := range d.all[1:d.n] {
@@ -148,13 +149,13 @@ func (d *doubts) thin() {
 	d.n = kept
 }
 
-// Ignores says whether a round of reports made at a time means nothing to Judge.
+// Ignores returns whether Judge ignores a round of reports made at a time.
 func (f *FalseDenials) Ignores(made, fast int64, whole bool) bool {
 	return !whole && made-f.last.at > fast/2
 }
 
-// Judge takes in a round. It returns how many denials turn out to have been false, under a limit
-// and in a fleet of so many checkers.
+// Judge processes a round. It returns how many denials turn out to have been false, under a limit
+// and in a fleet of this many checkers.
 func (f *FalseDenials) Judge(r Round, shape window.Shape, limit, checkers int64) (falsely int64) {
 	p := point{r.At, r.Count, f.own - r.Pending, f.others}
 	switch off := p.at - f.last.at; {
@@ -168,14 +169,15 @@ func (f *FalseDenials) Judge(r Round, shape window.Shape, limit, checkers int64)
 		return 0
 	}
 	room := float64(limit) - max(math.Round(wrongBy*float64(limit)), 1)
-	falsely = f.endDoubts(shape, room, checkers)
+	falsely = f.judgePending(shape, room, checkers)
 	f.before, f.last = f.last, p
 	return falsely
 }
 
-// endDoubts ends the doubts up to the last point, and returns how many denials were false.
-func (f *FalseDenials) endDoubts(shape window.Shape, room float64, checkers int64) (falsely int64) {
-	d := f.doubts
+// judgePending judges and removes the denials up to the last point, and returns how many were
+// false.
+func (f *FalseDenials) judgePending(shape window.Shape, room float64, checkers int64) (falsely int64) {
+	d := f.pending
 	if d == nil || d.n == 0 {
 		return 0
 	}
@@ -192,12 +194,12 @@ func (f *FalseDenials) endDoubts(shape window.Shape, room float64, checkers int6
 	return falsely
 }
 
-// countAt is about everybody's count at the time of a doubt between the two points.
-func (f *FalseDenials) countAt(d *doubt, shape window.Shape, checkers int64) float64 {
+// countAt estimates the fleet's count at the time of denials between the two points.
+func (f *FalseDenials) countAt(d *denialGroup, shape window.Shape, checkers int64) float64 {
 	a, b := &f.before, &f.last
 	own := float64(b.own - a.own)
 	added := max(own+float64(b.others-a.others), b.count-a.count)
-	by := 1.0 // which part of the own ones had come by then
+	by := 1.0 // the part of the own hits that had come by then
 	if own > 0 {
 		by = min(max(float64(d.own-a.own)/own, 0), 1)
 	}
@@ -207,8 +209,8 @@ func (f *FalseDenials) countAt(d *doubt, shape window.Shape, checkers int64) flo
 	return max(a.count+came-freed*partGone(a.at, d.at, b.at, shape), d.known)
 }
 
-// fairness is how good a sample own hits are of all, from 0 to 1: less the further they are off
-// this checker's part of the fleet's, and the fewer they are.
+// fairness returns how good a sample of all hits the own hits are, from 0 to 1: less the further
+// their number is from this checker's part of the fleet's, and the fewer they are.
 func fairness(own, added float64, checkers int64) float64 {
 	if own <= 0 {
 		return 0
@@ -217,8 +219,8 @@ func fairness(own, added float64, checkers int64) float64 {
 	return min(part, 1/part) * own / (own + halfSample)
 }
 
-// partGone is which part of the hits that left a window between two times had left it by a time
-// between them.
+// partGone returns the part of the hits that left a window between two times that had left it by a
+// time between them.
 func partGone(from, at, to int64, shape window.Shape) float64 {
 	if LeavesAtOnce(shape) {
 		from, at, to = shape.Bucket(from), shape.Bucket(at), shape.Bucket(to)

@@ -35,7 +35,7 @@ func (j *judge) learnPoint(at int64, p point, whole bool) int64 {
 	return j.Judge(r, j.shape, 1000, 8)
 }
 
-func (j *judge) doubt(at, cost, denials int64) {
+func (j *judge) deny(at, cost, denials int64) {
 	j.Denied(noon+at*ms, cost, denials, func() float64 { return 0 })
 }
 
@@ -71,7 +71,7 @@ func TestFalseDenialsAreFound(t *testing.T) {
 		{"after the second point", oneSecond, point{0, 500, 0, 0}, point{0, 500, 0, 0}, 133, 1, 0},
 	} {
 		j := judge{shape: tt.shape}
-		j.doubt(tt.at, tt.cost, 10)
+		j.deny(tt.at, tt.cost, 10)
 		equal(t, j.learnPoint(100, tt.before, true)+j.learnPoint(132, tt.after, true), 0, "%s: judged too early", tt.why)
 		equal(t, j.learnPoint(164, point{0, 2000, 0, 2000}, true), tt.falsely, "%s: false denials", tt.why)
 	}
@@ -95,7 +95,7 @@ func TestCountAtADenial(t *testing.T) {
 		{"more was known", 50, 0, 1000, 1000},
 	} {
 		f := FalseDenials{before: point{noon, 700, 0, 0}, last: point{noon + 32*ms, 1100, tt.own, 400 - tt.own}}
-		d := doubt{at: noon + 16*ms, own: tt.before, known: tt.known}
+		d := denialGroup{at: noon + 16*ms, own: tt.before, known: tt.known}
 		got := f.countAt(&d, oneSecond, 8)
 		near(t, tt.why+": count", got, tt.expected, 1e-6)
 	}
@@ -106,7 +106,7 @@ func TestCountAtADenial(t *testing.T) {
 func TestLateTotalsCompleteARound(t *testing.T) {
 	j := judge{shape: oneSecond}
 	j.learn(100, 900)
-	j.doubt(104, 1, 10)
+	j.deny(104, 1, 10)
 	j.learn(108, 900)
 	j.learnPoint(108, point{count: 1000}, false)
 	j.learnPoint(116, point{count: 900}, false)
@@ -120,7 +120,7 @@ func TestLateTotalsCompleteARound(t *testing.T) {
 func TestHindsightAcrossBuckets(t *testing.T) {
 	for at, want := range map[int64]int64{990: 0, 1010: 10} {
 		j := judge{shape: fixed}
-		j.doubt(at, 1, 10)
+		j.deny(at, 1, 10)
 		j.learn(980, 1000)
 		j.learn(1020, 0)
 		equal(t, j.learn(1040, 0), want, "false denials at %d ms", at)
@@ -142,7 +142,7 @@ func TestHindsightOfOneRound(t *testing.T) {
 		j := judge{shape: oneSecond}
 		j.learn(100, 500)
 		j.learn(tt.further, 1500)
-		j.doubt(116, 1, 10)
+		j.deny(116, 1, 10)
 		j.learn(tt.end, 500)
 		equal(t, j.learn(tt.end+32, 500), tt.falsely, "%s: false denials", tt.why)
 	}
@@ -154,10 +154,10 @@ func TestLateDenialsAreNotJudged(t *testing.T) {
 	for at := range int64(4) {
 		j.learn(at*32, 0)
 	}
-	j.doubt(40, 1, 10)
+	j.deny(40, 1, 10)
 	got := j.learn(128, 0)
-	if got != 0 || j.doubts.n != 0 {
-		t.Errorf("%d false denials, %d doubts left", got, j.doubts.n)
+	if got != 0 || j.pending.n != 0 {
+		t.Errorf("%d false denials, %d denials pending", got, j.pending.n)
 	}
 }
 
@@ -166,12 +166,12 @@ func TestManyDenialsAreAllJudged(t *testing.T) {
 	j := judge{shape: oneSecond}
 	j.learn(0, 0)
 	for i := range int64(100) {
-		j.doubt((i+1)*3, 1, 2)
+		j.deny((i+1)*3, 1, 2)
 	}
 	j.learn(400, 0)
 	got := j.learn(500, 0)
-	if got != 200 || j.doubts.n != 0 {
-		t.Errorf("%d false denials, want 200; %d doubts are left", got, j.doubts.n)
+	if got != 200 || j.pending.n != 0 {
+		t.Errorf("%d false denials, want 200; %d denials are pending", got, j.pending.n)
 	}
 }
 
@@ -179,9 +179,9 @@ func TestManyDenialsAreAllJudged(t *testing.T) {
 func TestManyDenialsAreKeptApart(t *testing.T) {
 	var j judge
 	for i := range int64(1000) {
-		j.doubt(i, 1+i%3, 1)
+		j.deny(i, 1+i%3, 1)
 	}
-	d, n := j.doubts, int64(0)
+	d, n := j.pending, int64(0)
 	for i, one := range d.all[:d.n] {
 		n += one.denials
 		equal(t, one.cost, 3, "cost of the dearest hit of %d", i)

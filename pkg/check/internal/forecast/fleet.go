@@ -1,10 +1,10 @@
 package forecast
 
-// Totals are of a bucket and of the one before it.
+// Totals are the totals of a bucket and of the one before it.
 type Totals [2]int64
 
-// grow raises totals to what an update says, whose bucket is so much newer, and returns by how
-// much. Updates may come in another order than they were made.
+// grow raises totals to those of an update, whose bucket is newer by this many buckets, and returns
+// by how much. Updates may come in another order than that in which they were made.
 func (t *Totals) grow(to Totals, newer int64) (n float64) {
 	switch newer {
 	case 0:
@@ -21,7 +21,7 @@ func (t *Totals) grow(to Totals, newer int64) (n float64) {
 	return n
 }
 
-// Fleet is what a forecast must know about the fleet.
+// Fleet is the state of the fleet that a forecast needs.
 type Fleet struct {
 	// Checkers is the number of live checkers, at least 1.
 	Checkers float64
@@ -34,30 +34,30 @@ type Fleet struct {
 	Trail int64
 }
 
-// rounding is the variance of what error diffusion keeps back: each checker anything up to a hit.
+// rounding returns the variance of the hits that error diffusion holds back: at each checker,
+// between 0 and 1 hit.
 func (f Fleet) rounding() float64 { return f.Checkers / 12 }
 
-// Update is what an answer or an alarm says about a key.
+// Update is the part of an answer or an alarm about one key.
 type Update struct {
 	// Now is when it came, Made when the newest of the reports that it covers was made.
 	Now, Made int64
 	// Round is the time between the rounds at which the key is reported now, in ns: a multiple of
 	// the fleet's fast interval.
 	Round int64
-	// Bucket is the newest of the key's buckets, and Admitted and Denied what everybody has
-	// admitted and denied in it and in the one before, as far as the update knows. Without
-	// DeniedToo it says nothing of denied ones.
+	// Bucket is the newest of the key's buckets. Admitted and Denied are the fleet's hits in it and
+	// in the one before, as far as the update knows. Without DeniedToo it has no denied hits.
 	Bucket           int64
 	Admitted, Denied Totals
 	DeniedToo        bool
-	// Since is when the counting of these totals began.
+	// Since is the time from which these totals count.
 	Since int64
-	// Young is, where it is of less time than these totals, what came since a later time: the first
-	// update that is heard of a key tells nothing else of how fast its hits come now.
+	// Young, if not zero, has the hits since a time later than Since. In a key's first update, only
+	// Young shows how fast its hits come now.
 	Young Young
-	// News is how many hits of others this checker has not known of.
+	// News is how many of the update's hits of others this checker had not known.
 	News float64
 }
 
-// Young is what everybody has admitted and denied since a time. The zero value says nothing.
+// Young is how many hits the fleet has admitted and denied since a time. The zero value is none.
 type Young struct{ Since, Admitted, Denied int64 }

@@ -2,23 +2,23 @@
 // of: how many there are, and which part of the next hits may therefore pass.
 //
 // All checkers of a fleet report a key near its limit at the same moments of the fleet's time, its
-// *rounds*. So when an update (from an answer or an alarm) is about a round, its totals are
-// complete up to that moment, the *anchor*, and only the hits since then have to be estimated. A
-// [Key] has two sources for that. One is what is *expected* of the whole fleet: the demand, which
-// updates show, times the part that may pass, which all checkers work out alike. The other is what
-// this checker has seen itself, divided by its share of the key's traffic. The first is the mean of
-// a gamma distribution, which the second updates as evidence (a gamma prior of a Poisson rate; see
+// *rounds*. So an update (from an answer or an alarm) of a round has totals that are complete up to
+// that moment, the *anchor*, and only the hits since then have to be estimated. A [Key] has two
+// sources for that. One is the hits *expected* of the whole fleet: the demand, which updates show,
+// times the part that may pass, which all checkers compute alike. The other is the hits that this
+// checker has seen itself, divided by its share of the key's traffic. The first is the mean of a
+// gamma distribution, which the second updates as evidence (a gamma prior of a Poisson rate; see
 // any text on Bayesian inference). If the two contradict each other, the traffic has changed: then
 // the second counts alone, but only if the share is known and has been steady. Otherwise the
 // traffic has more probably moved between the checkers than grown.
 //
-// Near the limit hits do not pass until none may. Only a part of them passes, so that the room
-// shrinks exponentially. Error diffusion decides which hits these are: a part of 0.2 is every fifth
-// hit, and not a matter of chance. The range in which that is so, and the reserve for chance, are
-// no larger than the number of hits that can be unknown: where hits are rare, all that fit pass.
+// Just below the limit only a part of the hits passes, so that the room shrinks exponentially.
+// Error diffusion decides which hits pass: a part of 0.2 is exactly every fifth hit, without
+// randomness. This range, and the reserve for chance, are no larger than the number of hits that
+// can be unknown: where hits are rare, all that fit pass.
 //
-// The package also holds what else can be said of other checkers without a counter: which denials
-// were false ([FalseDenials]), and how fast others' hits pass a leaky bucket ([Outflow]).
+// The package also has two other estimates that need no counter: which denials were false
+// ([FalseDenials]), and how fast others' hits pass a leaky bucket ([Outflow]).
 //
 // Everything here is a function of the time that it is given. Times are nanoseconds of the fleet's
 // clock, rates are hits per nanosecond. Nothing here is safe for concurrent use.
@@ -26,27 +26,27 @@ package forecast
 
 import "math"
 
-// Window is what is known of a key's window at a time.
+// Window is the known state of a key's window at a time.
 type Window struct {
-	// Free is the limit less the count that is known, own hits included. Freed is how many hits
-	// leave the window per ns, little by little, and Soon how many will per ns that leave many at
-	// once: see [LeavesAtOnce].
+	// Free is the limit less the known count, own hits included. Freed is how many hits per ns
+	// leave the window gradually, and Soon how many per ns will leave it together: see
+	// [LeavesAtOnce].
 	Free, Freed, Soon float64
 	// Limit is the limit, and Pace how many hits it is per ns of the window's length.
 	Limit, Pace float64
-	// Unreported is how many own hits no answer has been about.
+	// Unreported is how many own hits are in no answer.
 	Unreported float64
 }
 
-// Outlook is what a forecast comes to.
+// Outlook is the result of a forecast.
 type Outlook struct {
-	// Free is how many hits may still pass, by everybody: what the window has left, less what
-	// others are expected to have taken of it. It may be negative.
+	// Free is how many hits of the whole fleet may still pass: the window's room, less the hits
+	// that others are expected to have admitted. It may be negative.
 	Free float64
-	// Part is which part of the next hits may pass: all if it is 1 or more, none if it is 0 or
+	// Part is the part of the next hits that may pass: all if it is 1 or more, none if it is 0 or
 	// less.
 	Part float64
-	// Demand is how many hits everybody asks for, per ns.
+	// Demand is how many hits the fleet asks for, per ns.
 	Demand float64
 }
 
@@ -54,10 +54,10 @@ type Outlook struct {
 type Key struct {
 	history history
 
-	// The last round that updates were about; the anchor, when about everybody's report of it was
-	// made, and when this checker's own was. Then how many hits of others became known since, and
-	// how many are missing of what was expected before: they may come in further updates of the
-	// round, until carryUntil.
+	// round is the last round that had updates; anchor is about when its reports were made, and
+	// from is when this checker's own was. learnt is how many hits of others have become known
+	// since, and carry how many expected hits are still missing: they may come in further updates
+	// of the round, until carryUntil.
 	round, anchor, from int64
 	carryUntil          int64
 	learnt, carry       float64
@@ -67,28 +67,28 @@ type Key struct {
 	demand demand
 	share  share
 
-	// How it looked last, from where expectations go on.
+	// The state at the last look, from which expectations continue.
 	room, freed, band float64
 
 	credit float64 // of error diffusion, in hits
 }
 
 const (
-	// fewHits is how few hits of a checker between two normal rounds are so few that each will be a
-	// report.
+	// fewHits is how many hits of a checker per normal round are so few that each needs a report of
+	// its own.
 	fewHits = 0.05
 	large   = 100 // checkers; in a smaller fleet each has many keys to report at once
 	// band is the part of the limit over which the part of hits that pass goes from 1 to 0.
 	band = 0.015
-	// aim and mostAim say by how much the count is kept below the limit, so that what chance adds
-	// seldom goes beyond: what rounding at each checker comes to, times aim, and at most that part
-	// of the limit.
+	// The count is kept below the limit by a reserve, so that chance seldom takes it above: the
+	// standard deviation of the rounding at each checker times aim, and at most the part mostAim of
+	// the limit.
 	aim, mostAim = 2.5, 0.004
 )
 
-// New returns the forecast of a key of which nothing is known but the size of the fleet. Checkers
-// of one fleet should be given different phases, spread over [0, 1): each admits its first part of
-// a hit then.
+// New returns the forecast of a key about which only the size of the fleet is known. The checkers
+// of a fleet should have different phases, spread over [0, 1), so that they do not all round in the
+// same direction.
 func New(now int64, f Fleet, phase float64) *Key {
 	return &Key{
 		history: newHistory(now, f.FastInterval), round: now, anchor: now, from: now, demand: newDemand(now, f.FastInterval),
@@ -96,7 +96,7 @@ func New(now int64, f Fleet, phase float64) *Key {
 	}
 }
 
-// Note takes in own hits: how many were asked for since the last call, and how many of them
+// Note records own hits: how many were asked for since the last call, and how many of them were
 // admitted.
 func (k *Key) Note(now, asked, admitted int64) {
 	k.expect(now)
@@ -104,11 +104,11 @@ func (k *Key) Note(now, asked, admitted int64) {
 	k.share.asked += float64(asked)
 }
 
-// Look works out how things stand.
+// Look computes the outlook.
 func (k *Key) Look(now int64, w Window, f Fleet) Outlook {
 	k.expect(now)
 	d := k.demandAt(now)
-	fresh := max(d, k.demand.mayReturn(now)) * float64(k.history.horizon()) // hits that some checker may not know of
+	fresh := max(d, k.demand.mayReturn(now)) * float64(k.history.horizon()) // hits that some checkers may not know
 	spare := min(aim*math.Sqrt(f.rounding()), mostAim*w.Limit, fresh)
 	o := Outlook{Free: w.Free - spare - k.others(now, w.Unreported), Part: 1, Demand: d}
 	k.room, k.freed, k.band = o.Free, w.Freed, min(bandOf(w), fresh)
@@ -121,8 +121,8 @@ func (k *Key) Look(now int64, w Window, f Fleet) Outlook {
 	return o
 }
 
-// bandOf is the band of a window, in hits. What leaves at once is used up until more does, instead
-// of staying free in part.
+// bandOf returns the band of a window, in hits. It is half as wide if hits leave at once: that room
+// can be used up before more hits leave.
 func bandOf(w Window) float64 {
 	if w.Soon > 0 {
 		return max(band/2*w.Limit, 1)
@@ -130,10 +130,10 @@ func bandOf(w Window) float64 {
 	return max(band*w.Limit, 1)
 }
 
-// others is how many hits others are expected to have admitted that are not known.
+// others returns how many unknown hits others are expected to have admitted.
 func (k *Key) others(now int64, unreported float64) float64 {
 	s, learnt := k.sinceUpdate(), k.learnt
-	if now-k.anchor > k.history.horizon() { // no round: only what is in no answer is certainly unknown, to others too
+	if now-k.anchor > k.history.horizon() { // no round: only the hits in no answer are certainly unknown, also to others
 		s.admitted, learnt = unreported, 0
 	}
 	n := max(k.share.estimate(s.expected, s.admitted)-s.admitted-learnt, 0)
@@ -143,14 +143,14 @@ func (k *Key) others(now int64, unreported float64) float64 {
 	return n
 }
 
-// sinceUpdate is what has come since the last round that updates were about.
+// sinceUpdate returns the hits since the last round that had updates.
 func (k *Key) sinceUpdate() sums {
 	s := k.history.since(k.anchor)
 	s.admitted = k.history.since(k.from).admitted
 	return s
 }
 
-// demandAt is how many hits everybody asks for, per ns, by updates and by own hits
+// demandAt returns how many hits the fleet asks for, per ns, according to updates and to own hits
 // since.
 func (k *Key) demandAt(now int64) float64 {
 	span := float64(max(now-k.demand.asOf, leastSpan))
@@ -158,10 +158,10 @@ func (k *Key) demandAt(now int64) float64 {
 	return k.share.estimate(d*span, k.history.since(k.demand.asOf).asked) / span
 }
 
-// leastSpan keeps a few hits in a moment from looking like a rate.
+// leastSpan keeps a few hits within a short time from counting as a rate.
 const leastSpan = int64(1e6)
 
-// expect moves what is expected of everybody on to now.
+// expect adds the hits that are expected of the fleet until now.
 func (k *Key) expect(now int64) {
 	if now <= k.history.now {
 		return
@@ -170,9 +170,9 @@ func (k *Key) expect(now int64) {
 	k.history.advance(now, func(span float64) float64 { return k.glide(d, span) })
 }
 
-// glide lets time pass, and returns how many hits everybody admits in it: all that are asked for
-// while there is much room, and in the band below the limit a part such that the room shrinks
-// exponentially.
+// glide advances the room by a span of time, and returns how many hits the fleet admits in it: all
+// hits while there is much room, and in the band below the limit a part of them, such that the room
+// shrinks exponentially.
 func (k *Key) glide(d, span float64) (n float64) {
 	if d <= k.freed {
 		k.room -= (d - k.freed) * span
@@ -200,9 +200,9 @@ func (k *Key) glide(d, span float64) (n float64) {
 	return n
 }
 
-// Pass decides for a hit of some cost, when a part of less than 1 of the hits may pass.
+// Pass decides for a hit of this cost, when the part of the hits that may pass is less than 1.
 func (k *Key) Pass(part float64, cost int64) bool {
-	if part <= 0 { // whatever credit dear hits have left
+	if part <= 0 { // whatever credit hits of a high cost have left
 		return false
 	}
 	c := float64(cost)
@@ -214,19 +214,21 @@ func (k *Key) Pass(part float64, cost int64) bool {
 	return true
 }
 
-// Return takes back what Pass did for a hit that passed here and was then turned away elsewhere.
-// When all hits may pass it did nothing. The part of the hit that could pass goes too: else many
-// such hits would save up credit for as many others to pass one after the other.
+// Return reverses the effect of Pass for a hit that passed here and was then denied by another
+// rule. If all hits may pass, there is none. The credit that the hit itself brought is removed,
+// too: otherwise many such hits would save up credit, with which as many others would pass in a
+// row.
 func (k *Key) Return(part float64, cost int64) {
 	if part < 1 {
 		k.credit += (1 - max(part, 0)) * float64(cost)
 	}
 }
 
-// Denials is how many further hits of cost 1 will not pass, as long as the part stays the same.
+// Denials returns how many further hits of cost 1 will not pass, as long as the part stays the
+// same.
 func (k *Key) Denials(part float64) int64 {
 	switch {
-	case part >= 1: // whatever debt a dear hit has left
+	case part >= 1: // whatever debt a hit of a high cost has left
 		return 0
 	case part <= 0:
 		return math.MaxInt32
@@ -234,16 +236,16 @@ func (k *Key) Denials(part float64) int64 {
 	return int64(min(max(math.Ceil((0.5-k.credit)/part)-1, 0), math.MaxInt32))
 }
 
-// Denied takes in that so many hits of cost 1 did not pass, without Pass having been asked.
+// Denied records that this many hits of cost 1 did not pass, without a call of Pass.
 func (k *Key) Denied(part float64, hits int64) {
 	k.credit += max(part, 0) * float64(hits)
 }
 
-// Urgent says whether the fleet should report the key at its next fast round, rather than in its
-// next normal round, which are this far apart: when there was no update for long, when there may be
-// more hits than expected, when the room could be used up before the normal round's updates are
-// there, when so much is left to chance until then that the count would stray by a per cent, or
-// when the limit leaves the checkers so few hits each that normal rounds would save no report.
+// Urgent returns whether the fleet should report the key in its next fast round rather than in its
+// next normal round; normal is the time between these. It should if there was no update for long;
+// if there may be more hits than expected; if the room could be used up before the normal round's
+// updates come; if chance could change the count by a per cent until then; or if the limit leaves
+// each checker so few hits that normal rounds would save no report.
 func (k *Key) Urgent(now int64, o Outlook, w Window, f Fleet, normal int64) bool {
 	if f.Checkers >= large && w.Pace*float64(normal) < f.Checkers*fewHits {
 		return true
@@ -264,15 +266,15 @@ func (k *Key) Urgent(now int64, o Outlook, w Window, f Fleet, normal int64) bool
 	case asked > o.Free/2:
 		return true
 	}
-	// The variance of the hits that are admitted: what chance adds to the arrivals, and what is
-	// lost in rounding at each checker.
+	// The variance of the admitted hits: that of random arrivals, and that of the rounding at each
+	// checker.
 	variance := part*part*asked + min(part*(1-part)*asked, f.rounding())
 	stray := max(o.Free, 0.01*w.Limit, 6)
 	return 9*variance > stray*stray
 }
 
-// Ease is how many hits may pass here before the next look, and for how many ns, when all may pass:
-// an eighth of what that takes to come near the limit.
+// Ease returns how many hits may pass here before the next look, and for how many ns, when all may
+// pass: an eighth of the hits, or of the time, until the count reaches the band.
 func (k *Key) Ease() (hits, span int64) {
 	slack := (k.room - k.band) / 8
 	if slack <= 0 {

@@ -1,18 +1,18 @@
 package forecast
 
-// history holds what happened lately, in slots of time, so that it can be told how much of it came
-// since some moment.
+// history holds recent hits in slots of time, so that the hits since a time can be computed.
 type history struct {
 	now   int64
 	width int64              // of a slot, in ns
-	slots [historySlots]slot // by the number of the slot, modulo how many there are
+	slots [historySlots]slot // by the number of the slot, modulo historySlots
 }
 
-// slot is the sums of one. There are as many as make up most of a forecast's memory, and few hits
-// in each.
+// slot is the sums of one slot, as float32: slots take most of a forecast's memory, and each has
+// few hits.
 type slot struct{ asked, admitted, expected float32 }
 
-// sums are numbers of hits: asked here, admitted here, and expected to be admitted by everybody.
+// sums are numbers of hits: asked for here, admitted here, and expected to be admitted by the
+// fleet.
 type sums struct{ asked, admitted, expected float64 }
 
 const (
@@ -25,11 +25,11 @@ func newHistory(now, fast int64) history { return history{now: now, width: slotT
 
 func slotTimeFor(fast int64) int64 { return max(slotTime, fast/slotsPerFast) }
 
-// horizon is how far back a history reaches at least.
+// horizon returns how far back the history reaches at least, in ns.
 func (h *history) horizon() int64 { return h.width * (historySlots - 1) }
 
-// fit forgets everything if fast rounds have become so long that the history would not reach back
-// far enough.
+// fit clears the history if fast rounds have become so long that it would not reach back far
+// enough.
 func (h *history) fit(fast int64) {
 	if width := slotTimeFor(fast); width > h.width {
 		*h = history{now: h.now, width: width}
@@ -38,9 +38,10 @@ func (h *history) fit(fast int64) {
 
 func (h *history) slot(at int64) *slot { return &h.slots[uint64(at/h.width)%historySlots] }
 
-// advance lets time pass; glide is asked for the hits that are expected in each stretch of it.
+// advance moves the history's time forward; glide returns the hits that are expected in a span of
+// it.
 func (h *history) advance(to int64, glide func(span float64) float64) {
-	if to-h.now > 2*h.horizon() { // what is expected in so long a silence would be forgotten again
+	if to-h.now > 2*h.horizon() { // the hits expected in so long a silence would be forgotten again
 		glide(float64(to - h.now - h.horizon()))
 		h.now = to - h.horizon()
 		clear(h.slots[:])
@@ -55,14 +56,14 @@ func (h *history) advance(to int64, glide func(span float64) float64) {
 	}
 }
 
-// add puts own hits down at the time of the last advance.
+// add adds own hits at the time of the last advance.
 func (h *history) add(asked, admitted float64) {
 	s := h.slot(h.now)
 	s.asked += float32(asked)
 	s.admitted += float32(admitted)
 }
 
-// since is what came since then; of the slot that it lies in, in proportion.
+// since returns the hits since a time; of the slot that contains the time, a proportional part.
 func (h *history) since(then int64) (n sums) {
 	first := h.now - h.now%h.width // of the newest slot
 	end := h.now

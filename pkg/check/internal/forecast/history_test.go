@@ -64,8 +64,8 @@ func TestSinceIsWhatAListOfAllHitsSays(t *testing.T) {
 	})
 }
 
-// The stretches that glide is asked for make up the time that passed, and are
-// not more than there are slots to put them in, however long it was.
+// The stretches that glide is asked for make up the time that passed, and are not more than there
+// are slots to put them in, however long it was.
 func TestAdvanceAsksForAllTime(t *testing.T) {
 	for _, gap := range []int64{1, slotTime - 1, slotTime, slotTime + 1, horizon, 2 * horizon, 2*horizon + 1, 3600e9, 1 << 60} {
 		for _, at := range []int64{0, 1, slotTime / 3, slotTime - 1} {

@@ -2,32 +2,32 @@ package forecast
 
 import "math"
 
-// share is which part of the key's traffic comes to this checker.
+// share is the part of the key's traffic that comes to this checker.
 //
-// It is taken from hits that were asked for, not from admitted ones: who admits more than others
-// would think that more comes to it, and admit even more. Denied hits are reported less often than
-// admitted ones, so it is worked out from *full round* to full round, in which everybody reports
-// both.
+// It is computed from hits asked for, not from admitted ones: otherwise a checker that admits more
+// than others would assume a larger share, and admit even more. Denied hits are reported less often
+// than admitted ones, so the share is computed from *full round* to full round, in which all
+// checkers report both.
 type share struct {
 	part     float64
-	own, all float64 // hits lately asked for here, and by everybody
-	unrest   float64 // how little the part was to be relied on lately
+	own, all float64 // hits asked for lately, here and in the fleet
+	unrest   float64 // how unreliable the part was lately
 
 	asked    float64 // own hits in all
 	reported float64 // of them, in a report
 
-	fullAt           int64   // the last one
-	atFull           float64 // own hits reported by then
-	open             bool    // further updates of it may come
+	fullAt           int64   // time of the last full round
+	atFull           float64 // own hits reported by that time
+	open             bool    // it has not been used yet: further updates of it may come
 	baseOwn, baseAll float64 // at the full round before
-	taken            int     // how often a full round has been worked out
-	lastOwn, lastAll float64 // of the last one
+	taken            int     // full rounds that were used
+	lastOwn, lastAll float64 // hits of the last full round
 }
 
 const (
-	// FullInterval is the time between two rounds in which denied hits are reported too, in ns.
+	// FullInterval is the time between full rounds, in which denied hits are reported too, in ns.
 	FullInterval = int64(128e6)
-	// shareMemory is how many hits of everybody are remembered, and unsteadyMemory how many when
+	// shareMemory is how many hits of the fleet are remembered, and unsteadyMemory how many while
 	// the share is unsteady.
 	shareMemory, unsteadyMemory = 10_000, 2_000
 	// sharePrior is the weight of an equal share, in hits.
@@ -35,16 +35,16 @@ const (
 	// mostUnrest bounds what one full round adds to unrest. From restless on, the share is not
 	// relied on.
 	mostUnrest, restless = 100, 8
-	// fewest is how many own hits it takes to know a share.
+	// fewest is how many own hits are needed to know a share.
 	fewest = 8
 )
 
 func newShare(checkers float64) share { return share{part: 1 / checkers} }
 
-// isKnown says whether the part can be relied on.
+// isKnown returns whether the part is reliable.
 func (s *share) isKnown() bool { return s.unrest < restless && s.own >= fewest }
 
-// estimate is how many hits there are in all, when m are expected, and this checker sees n.
+// estimate returns how many hits there are in all, when m are expected and this checker has seen n.
 func (s *share) estimate(m, n float64) float64 {
 	switch {
 	case s.isKnown() && s.contradicts(m, n):
@@ -61,7 +61,7 @@ func (s *share) estimate(m, n float64) float64 {
 	return (trust + n) / (trust/m + s.part)
 }
 
-// contradicts says whether n own hits are too many for m in all.
+// contradicts returns whether n own hits are too many for m in all.
 func (s *share) contradicts(m, n float64) bool {
 	e := m
 	if s.isKnown() {
@@ -70,8 +70,8 @@ func (s *share) contradicts(m, n float64) bool {
 	return n > e+3*math.Sqrt(e)+2
 }
 
-// doubt is by how much an estimate may be off.
-func (s *share) doubt(m, n float64) float64 {
+// deviation returns the standard deviation of an estimate.
+func (s *share) deviation(m, n float64) float64 {
 	if !s.isKnown() {
 		return math.Sqrt(m)
 	}
@@ -81,7 +81,7 @@ func (s *share) doubt(m, n float64) float64 {
 	return math.Sqrt(n+1) / (trust/max(m, 1) + s.part)
 }
 
-// report takes in that all own hits so far are in a report, made now.
+// report records that all own hits so far are in a report, made now.
 func (s *share) report(now, fast int64) {
 	later := now%FullInterval > fast/2 // than the report of the full round itself
 	if later {
@@ -94,7 +94,7 @@ func (s *share) report(now, fast int64) {
 	}
 }
 
-// cross notes how many own hits had been reported when the last full round came.
+// cross records how many own hits had been reported at the last full round.
 func (s *share) cross(now int64) {
 	at := now - now%FullInterval
 	switch {
@@ -105,7 +105,7 @@ func (s *share) cross(now int64) {
 	}
 }
 
-// observe takes in an update. all is how many hits everybody had asked for by the update before.
+// observe processes an update. all is how many hits the fleet had asked for by the update before.
 func (s *share) observe(w Update, f Fleet, all float64) {
 	s.cross(w.Now)
 	if !s.open || w.Made <= s.fullAt+f.FastInterval/2 {
@@ -113,18 +113,18 @@ func (s *share) observe(w Update, f Fleet, all float64) {
 	}
 	own, every := s.atFull-s.baseOwn, all-s.baseAll
 	s.baseOwn, s.baseAll, s.open = s.atFull, all, false
-	if s.taken++; s.taken > 1 { // some of the first was before there was a forecast
+	if s.taken++; s.taken > 1 { // part of the first one was before the forecast began
 		s.learn(own, max(own, every), f.Checkers)
 	}
 }
 
-// learn takes in that so many of all hits came here.
+// learn updates the part with the hits of a full round, own and all.
 func (s *share) learn(own, all, checkers float64) {
 	if all <= 0 {
 		return
 	}
-	// What was reported on the wrong side of a full round makes up for itself in the next one, so
-	// two are looked at together.
+	// Hits that were reported on the wrong side of a full round are missing in the next one, or the
+	// other way round, so two full rounds are taken together.
 	own2, all2 := own+s.lastOwn, all+s.lastAll
 	s.lastOwn, s.lastAll = own, all
 	e := s.part * all2
@@ -141,5 +141,5 @@ func (s *share) learn(own, all, checkers float64) {
 	s.part = (s.own + sharePrior/checkers) / (s.all + sharePrior)
 }
 
-// trust is the weight of an expectation, in hits, against what this checker sees.
+// trust is the weight of an expectation against the own hits seen, in hits.
 const trust = 3

@@ -6,41 +6,42 @@ import (
 	"github.com/offpath-io/offpath/pkg/window"
 )
 
-// A forecast knows the totals of two buckets: what came between two updates is by how much they
-// have grown. Where buckets are shorter than the time from update to update, hits would be missed.
-// There it is told of *stretches* instead, of several buckets each.
+// A forecast knows the totals of two buckets; the hits between two updates are their increase. If
+// buckets are shorter than the time from update to update, hits would be missed. Then the forecast
+// gets the totals of *stretches* of several buckets instead.
 
-// Series is hits per bucket, as a message has them: of the bucket Newest less Age[i], Value[i].
+// Series is hits per bucket, as messages have them: Value[i] hits in the bucket Newest − Age[i].
 type Series struct {
 	Newest int64
 	Age    []int64
 	Value  []uint64
 }
 
-// fullPart and mostFull say out of how many full rounds a slow window needs one: of as many as a
-// fullPart of it takes, up to the latter.
+// Under a long window, denied hits are reported in one full round per eighth (fullPart) of the
+// window, and at least in every mostFull-th.
 const fullPart, mostFull = 8, 64
 
-// FullIntervals is out of how many full rounds the denied hits of a key need only one, if no report
-// of admitted ones takes them along. A slow window leaves time to learn who asks for what. Else the
-// keys of callers who go on after a denial would cost the most, although little depends on them.
+// FullIntervals returns how many full intervals lie between two reports of a key's denied hits, if
+// no report of admitted hits contains them. A long window leaves time to learn the demand.
+// Otherwise the keys of callers that continue after a denial would cost the most, although little
+// depends on them.
 func FullIntervals(length time.Duration) int64 {
 	return min(max(int64(length)/FullInterval/fullPart, 1), mostFull)
 }
 
-// stretchOf is how many buckets a forecast takes as one: enough for the time from full round to
-// full round of such a key, and at most half of those that a window has, since no message tells of
-// more.
+// stretchOf returns how many buckets make a stretch: enough for the time between two reports of the
+// key's denied hits, and at most half of the window's buckets, since no message has more.
 func stretchOf(s window.Shape) int64 {
 	size := int64(s.BucketSize())
 	want := max((FullInterval+size-1)/size, int64(s.Buckets)/fullPart)
 	return max(min(want, int64(s.Buckets)/2), 1)
 }
 
-// youngTime is of about how many ns Young is, and youngBuckets of how many buckets at least.
+// youngTime is about how many ns Young covers, and youngBuckets how many buckets at least.
 const youngTime, youngBuckets = int64(32e6), 2
 
-// SetTotals puts the totals of a message into an update, for a window whose newest bucket is given.
+// SetTotals sets the update's totals to those of a message, for a window whose newest bucket is
+// given.
 func (w *Update) SetTotals(s window.Shape, newest int64, admitted, denied Series) {
 	g := stretchOf(s)
 	w.Bucket = newest / g
@@ -52,7 +53,7 @@ func (w *Update) SetTotals(s window.Shape, newest int64, admitted, denied Series
 	}
 }
 
-// of returns the totals of a stretch of so many buckets and of the one before.
+// of returns the totals of a stretch of this many buckets and of the stretch before it.
 func (s Series) of(stretch, buckets int64) (of Totals) {
 	for i, age := range s.Age {
 		if before := stretch - (s.Newest-age)/buckets; 0 <= before && before < int64(len(of)) {

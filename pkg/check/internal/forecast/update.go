@@ -1,6 +1,6 @@
 package forecast
 
-// Observe takes in an update.
+// Observe processes an update.
 func (k *Key) Observe(w Update, f Fleet) {
 	k.expect(w.Now)
 	k.history.fit(f.FastInterval)
@@ -14,7 +14,7 @@ func (k *Key) Observe(w Update, f Fleet) {
 	k.demand.learn(w, expected, complete)
 }
 
-// Reported takes in that all own hits so far are in a report, made now.
+// Reported records that all own hits so far are in a report, made now.
 func (k *Key) Reported(now int64, f Fleet) {
 	k.reportedAt = now
 	k.share.report(now, f.FastInterval)
@@ -24,19 +24,19 @@ func (k *Key) between(from, to int64) sums {
 	return k.history.since(from).minus(k.history.since(to))
 }
 
-// moveAnchor takes in that everybody has reported in a round. Its updates may come one after the
-// other: what was expected and is not in the first of them is carried on for a while. It returns
-// whether this was the first.
+// moveAnchor moves the anchor to a round in which all checkers have reported. Its updates may come
+// one after the other: expected hits that are missing in the first one are carried on for a while.
+// It returns whether this was the first one.
 func (k *Key) moveAnchor(w Update, f Fleet) (moved bool) {
 	round := w.Made - w.Made%w.Round
-	if w.Now >= k.carryUntil { // what has not come by now was never there
+	if w.Now >= k.carryUntil { // hits that have not come by now were never admitted
 		k.carry = 0
 	}
 	switch {
 	case k.round <= w.Made && w.Made-k.round <= f.FastInterval/2: // another update of the last one
 		k.carry = max(k.carry-w.News, 0)
 		return false
-	case w.Made-round > f.FastInterval/2 || round < k.round: // not of a common report
+	case w.Made-round > f.FastInterval/2 || round < k.round: // not of a round
 		part := min(k.carry, w.News)
 		k.carry -= part
 		k.learnt += w.News - part
@@ -49,12 +49,12 @@ func (k *Key) moveAnchor(w Update, f Fleet) (moved bool) {
 	s := k.between(k.anchor, w.Made)
 	s.admitted = k.between(k.from, from).admitted
 	unheard := k.share.estimate(s.expected, s.admitted) - s.admitted - k.learnt + k.carry/2
-	k.carry = max(unheard-w.News-doubtful*k.share.doubt(s.expected, s.admitted), 0)
+	k.carry = max(unheard-w.News-carryMargin*k.share.deviation(s.expected, s.admitted), 0)
 	k.carryUntil = w.Now + f.Trail
 	k.round, k.anchor, k.from, k.learnt = round, w.Made, from, 0
 	return true
 }
 
-// doubtful is how much of an estimate's doubt is taken off what is carried on: that is never
-// negative, and would else be too much on average.
-const doubtful = 1.3
+// carryMargin is how many standard deviations of the estimate are taken off carry: it is never
+// negative, and would otherwise be too large on average.
+const carryMargin = 1.3

@@ -36,7 +36,7 @@ func TestAnchor(t *testing.T) {
 	normal := func(made, news float64) Update { // a round of 32 ms, and updates in fast rounds between
 		return Update{Now: fromNoon(made + 3), Made: fromNoon(made), Round: 8 * fast, News: news}
 	}
-	doubt := doubtful * math.Sqrt(40) // of the 40 hits that are expected in 4 ms
+	margin := carryMargin * math.Sqrt(40) // of the 40 hits that are expected in 4 ms
 	for _, test := range []struct {
 		why     string
 		updates []Update
@@ -48,23 +48,23 @@ func TestAnchor(t *testing.T) {
 		{"a complete round: all since then", []Update{update(4, 40)}, 8, 40, 1e-6},
 		{"the next one: all since that", []Update{update(4, 40), update(8, 40)}, 12, 40, 1e-6},
 		{"more was told than expected", []Update{update(4, 70)}, 8, 40, 1e-6},
-		{"half is missing: it is carried on, less what may be chance", []Update{update(4, 20)}, 8, 60 - doubt, 0.1},
-		{"until the round's last update may have come", []Update{update(4, 20)}, 12.9, 109 - doubt, 0.1},
+		{"half is missing: it is carried on, less what may be chance", []Update{update(4, 20)}, 8, 60 - margin, 0.1},
+		{"until the round's last update may have come", []Update{update(4, 20)}, 12.9, 109 - margin, 0.1},
 		{"and no longer", []Update{update(4, 20)}, 13, 90, 1e-6},
-		{"all of it is missing", []Update{update(4, 0)}, 8, 80 - doubt, 0.1},
-		{"a second update of the round tells of some", []Update{update(4, 20), update(4, 10)}, 8, 50 - doubt, 0.1},
+		{"all of it is missing", []Update{update(4, 0)}, 8, 80 - margin, 0.1},
+		{"a second update of the round tells of some", []Update{update(4, 20), update(4, 10)}, 8, 50 - margin, 0.1},
 		{"and of more than was missing: that is not of later hits", []Update{update(4, 20), update(4, 50)}, 8, 40, 1e-6},
 		{"an update between rounds tells of hits since the round", []Update{update(4, 40), update(7, 15)}, 12, 65, 1e-6},
 		{"several of them", []Update{update(4, 40), update(7, 15), update(7.5, 5)}, 12, 60, 1e-6},
 		{"more than everything", []Update{update(4, 40), update(7, 500)}, 12, 0, 0},
 		{"with the next round they are done with", []Update{update(4, 40), update(7, 15), update(8, 25)}, 12, 40, 1e-6},
 		{"and count for what was expected of it", []Update{update(4, 40), update(7, 40), update(8, 0)}, 12, 40, 1e-6},
-		{"between rounds, what was missing before comes first", []Update{update(4, 20), update(7, 20)}, 12, 80 - doubt, 0.1},
+		{"between rounds, what was missing before comes first", []Update{update(4, 20), update(7, 20)}, 12, 80 - margin, 0.1},
 		{"but not once they can come no longer", []Update{update(4, 20), update(11, 20)}, 16, 100, 0.1},
 		{"from that moment on",
 			[]Update{update(4, 20), {Now: fromNoon(13), Made: fromNoon(11), Round: fast, News: 20}}, 16, 100, 0.1},
 		{"a second update that was made late in its round",
-			[]Update{update(4, 20), {Now: fromNoon(8), Made: fromNoon(6), Round: fast, News: 10}}, 8, 50 - doubt, 0.1},
+			[]Update{update(4, 20), {Now: fromNoon(8), Made: fromNoon(6), Round: fast, News: 10}}, 8, 50 - margin, 0.1},
 		{"an older round's update sets nothing back", []Update{update(8, 80), update(4, 10)}, 12, 30, 1e-6},
 		{"a report comes a little after the moment of its round", []Update{late(5.9)}, 8, 21, 1e-6},
 		{"up to half of a fast interval", []Update{late(6)}, 8, 20, 1e-6},
@@ -124,7 +124,7 @@ func TestOwnHitsAreSinceTheOwnReport(t *testing.T) {
 	round(8, 0)
 	// Of the 40 between the two updates about 29 were from here. What is missing is more than
 	// chance.
-	carried := 40 - 28.5 - doubtful*math.Sqrt(40)
+	carried := 40 - 28.5 - carryMargin*math.Sqrt(40)
 	near(t, "carried on", k.carry, max(carried, 0), 3)
 	near(t, "elsewhere, a ms later", k.unheard(12), max(carried, 0), 3)
 }

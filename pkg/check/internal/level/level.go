@@ -1,18 +1,19 @@
-// Package level keeps what a checker knows of the level of one key of a token or leaky bucket.
+// Package level computes the level of one key of a token or leaky bucket, as far as a checker knows
+// it.
 //
-// Hits raise the *level*, and it drains at a constant rate. It is reckoned from what windows have
-// too, a total of hits per bucket of time, and from a *settled level*: what had not drained at the
-// end of an earlier bucket. Answers and alarms tell of one that is final, since no report can add
-// to the buckets before it any more. A [State] keeps the newest that it was told, and brings it
-// forward itself, by what the checker knows, when buckets leave the counts. The arithmetic is
-// [window.Drain]'s; a State adds what only the checker has:
+// Hits raise the *level*, and it drains at a constant rate. It is computed from a total of hits per
+// bucket of time, as in windows, and from a *settled level*: the hits that had not drained at the
+// end of an earlier bucket. The settled level in answers and alarms is final, since no report can
+// add to the buckets before it any more. A [State] keeps the newest one that it has received, and
+// computes a later one from its own counts when buckets leave the counts. The arithmetic is in
+// [window.Drain]; a State adds what only the checker knows:
 //
 //   - when its own hits of a token bucket came, so that tokens come back in time;
 //   - when the next of its own hits in the queue of a leaky bucket has its turn;
 //   - the level of its own hits alone, for when it hears from nobody and keeps to its share.
 //
-// A State belongs to a counter, whose lock guards it, and knows nothing of it: what it needs of the
-// counter comes with each call, in a [Situation]. A time is one of the fleet, in ns, and of the
+// A State belongs to a counter, whose lock guards it, but has no reference to it: each call passes
+// the state of the counter in a [Situation]. A time is the fleet's, in ns, and lies in the
 // counter's newest bucket.
 package level
 
@@ -22,53 +23,52 @@ import (
 	"github.com/offpath-io/offpath/pkg/window"
 )
 
-// State is what the counter of a key of a token or leaky bucket has beside its counts. Other
-// counters have none; those methods that say so can be called on a nil State.
+// State is the level of a counter of a token or leaky bucket, beside its counts. Other counters
+// have none; methods that say so can be called on a nil State.
 type State struct {
 	level window.Level // of a bucket before the newest
-	// dates are when own hits of a token bucket came, for which level is lower, by so many parts,
-	// than by counts alone.
+	// dates are the times at which own hits of a token bucket came. With them the level is lower by
+	// slack parts than by counts alone.
 	dates window.Dates
 	slack int64
-	// own is that of own hits alone which nobody else counts, each counted as often as there are
-	// checkers, so that they drain at this checker's share of the rate. It is of use while this
+	// own is the level of the own hits that only this checker counts. Each counts once per checker
+	// of the fleet, so that they drain at this checker's share of the rate. It is used while this
 	// checker keeps to its share.
 	own window.Level
-	// turn is when the last own hit in the queue of a leaky bucket has drained; fleet time. Others'
-	// hits are known by bucket, own ones to the nanosecond.
+	// turn is the fleet time at which the last own hit in the queue of a leaky bucket has drained.
+	// Others' hits are known by bucket, own hits to the nanosecond.
 	turn   int64
 	others forecast.Outflow
 }
 
-// Situation is what a State has to know of its counter when it is asked, and of the fleet. Counts
-// are per bucket, newest first, and only to be read.
+// Situation is the part of its counter and of the fleet that a State needs. Counts are per bucket,
+// newest first, and must not be written.
 type Situation struct {
 	Drain    *window.Drain // of the limits that apply, without dates; it is not changed
 	Newest   int64         // bucket of the first counts
-	Net      []int64       // hits that count: less those that were given back
-	Refunded []int64       // those that were given back; nil if none were
-	Own      []int64       // own hits that nobody else counts
+	Net      []int64       // totals less refunds
+	Refunded []int64       // refunds; nil if there are none
+	Own      []int64       // own hits that only this checker counts
 	Checkers int64         // size of the fleet
-	Shared   bool          // others let hits of the key pass, too
-	Apart    bool          // for now, nobody else hears of own hits
+	Shared   bool          // other checkers admit hits of the key, too
+	Apart    bool          // for now, no other checker learns of own hits
 	Share    bool          // so this checker keeps to its share of the rate
 }
 
-// Reset makes it the state of a key without hits, settled at the end of a bucket. It keeps its
+// Reset makes it the state of a key without hits, settled at the end of a bucket. It reuses its
 // memory.
 func (l *State) Reset(bucket int64) {
 	l.Forget(bucket)
 	*l = State{level: l.level, own: l.level, dates: l.dates}
 }
 
-// Forget makes the settled level that of no hits at the end of a bucket: what the store knew is
-// lost.
+// Forget makes the settled level 0 at the end of a bucket: the store has lost its data.
 func (l *State) Forget(bucket int64) {
 	l.level, l.slack = window.Level{Bucket: bucket}, 0
 	l.dates.Clear()
 }
 
-// Copy makes it a copy of another. It keeps its memory.
+// Copy makes it a copy of another State. It reuses its memory.
 func (l *State) Copy(of *State) {
 	dates := l.dates
 	dates.Copy(&of.dates)
@@ -76,8 +76,8 @@ func (l *State) Copy(of *State) {
 	l.dates = dates
 }
 
-// Rebucket takes in that the clock was corrected by a step, and that hits belong to so many buckets
-// later.
+// Rebucket moves the level after the clock was corrected by a step, which moves hits by this many
+// buckets.
 func (l *State) Rebucket(by, step int64) {
 	l.level.Bucket += by
 	l.own.Bucket += by
@@ -85,30 +85,30 @@ func (l *State) Rebucket(by, step int64) {
 	l.dates.Clear()
 }
 
-// PullBack takes in that the newest bucket is an earlier one now, which has the hits of those after
-// it.
+// PullBack adjusts the level after an earlier bucket has become the newest one, with the hits of
+// later buckets.
 func (l *State) PullBack(newest int64) {
 	l.dates.Clear()
 	l.hold(newest)
 }
 
-// hold keeps the level before the newest bucket: what is of later ones, by a clock that was ahead,
-// has not drained yet.
+// hold keeps the level before the newest bucket: a level of a later bucket, by a clock that was
+// ahead, has not drained yet.
 func (l *State) hold(newest int64) {
 	l.level.Bucket = min(l.level.Bucket, newest-1)
 	l.own.Bucket = min(l.own.Bucket, newest-1)
 }
 
-// Date notes own hits of the newest bucket, and when they came. A nil State does not.
+// Date records when own hits of the newest bucket came. A nil State ignores them.
 func (l *State) Date(by *window.Drain, newest, at, hits int64) {
 	if l != nil && by.Shape.Kind == window.Token {
 		l.dates.Add(*by, newest, at, hits)
 	}
 }
 
-// Datable is until when an allowance may last from a time on: to an end at most, and under a token
-// bucket, whose hits are dated when it ends, not longer than a tenth of what one takes to drain, or
-// a tick of the clock.
+// Datable returns until when an allowance from a time on may last: at most until end. Under a token
+// bucket all of its hits get the date of its end, so it lasts at most a tenth of the time in which
+// a hit drains, or a tick of the clock if that is more.
 func Datable(by *window.Drain, at, end int64) int64 {
 	if by.Shape.Kind != window.Token {
 		return end
@@ -117,15 +117,15 @@ func Datable(by *window.Drain, at, end int64) int64 {
 	return min(end, at+max(takes/10, int64(fleetclock.TickEvery)))
 }
 
-// Undate takes in that own hits of a bucket of some age, which came after so many others of it, are
-// none any more. A nil State has none.
+// Undate removes the dates of own hits of a bucket with this age, which came after this many other
+// hits of the bucket. A nil State ignores them.
 func (l *State) Undate(by *window.Drain, age, hits, after int64) {
 	if l != nil && by.Shape.Kind == window.Token {
 		l.dates.Remove(*by, age, hits, after)
 	}
 }
 
-// drain is the arithmetic for the net counts, with what is known of when own hits came.
+// drain returns the arithmetic for the net counts, with the dates of own hits.
 func (l *State) drain(s *Situation) window.Drain {
 	by := *s.Drain
 	if by.Shape.Kind == window.Token {
@@ -135,12 +135,12 @@ func (l *State) drain(s *Situation) window.Drain {
 	return by
 }
 
-// Advance brings the levels forward when so many new buckets are about to come: the counts of those
-// that leave go into them.
+// Advance brings the levels forward before the counter rotates by this many buckets: the counts of
+// the buckets that leave go into them.
 func (l *State) Advance(s *Situation, by int64) {
 	live := len(s.Net)
 	to := s.Newest + by - int64(live)
-	l.settle(s, to)
+	l.bringForward(s, to)
 	l.dates.Advance(*s.Drain, s.Newest, by, live)
 	if s.Apart {
 		l.own = s.Drain.Settle(l.own, s.scaledOwn(), s.Newest, to)
@@ -149,15 +149,15 @@ func (l *State) Advance(s *Situation, by int64) {
 	}
 }
 
-// settle brings the level forward to the end of a bucket.
-func (l *State) settle(s *Situation, bucket int64) {
+// bringForward brings the level forward to the end of a bucket.
+func (l *State) bringForward(s *Situation, bucket int64) {
 	late := l.level
 	late.Parts += l.slack
 	l.level = l.drain(s).Settle(l.level, s.Net, s.Newest, bucket)
 	l.slack = s.Drain.Settle(late, s.Net, s.Newest, bucket).Parts - l.level.Parts
 }
 
-// scaledOwn are own hits, each as often as there are checkers, up to what can be counted.
+// scaledOwn returns own hits times the number of checkers, up to the largest count.
 func (s *Situation) scaledOwn() []int64 {
 	scaled := make([]int64, len(s.Own))
 	for i, n := range s.Own {
@@ -166,14 +166,14 @@ func (s *Situation) scaledOwn() []int64 {
 	return scaled
 }
 
-// Observe takes in a settled level from a message; one below 0 says nothing. hits is how many hits
-// of a bucket the message tells of; if vague, what the counter knows of these is better.
+// Observe merges a settled level from a message; a negative one is ignored. hits returns the
+// message's hits of a bucket; if vague, the counter's own counts are better than these.
 func (l *State) Observe(s *Situation, told window.Level, hits func(int64) int64, vague bool) {
 	if told.Parts < 0 {
 		return
 	}
 	if told.Bucket < s.Newest {
-		l.settle(s, told.Bucket)
+		l.bringForward(s, told.Bucket)
 	} else {
 		l.slack = 0
 	}
@@ -181,7 +181,7 @@ func (l *State) Observe(s *Situation, told window.Level, hits func(int64) int64,
 		if vague {
 			return
 		}
-		// Bring it forward by what the message says, which may not be all, and is nothing about
+		// Bring it forward with the message's hits, which may not be all hits, and are none for
 		// buckets of long ago.
 		if far := l.level.Bucket - 2*int64(len(s.Net)); told.Bucket < far {
 			told = s.Drain.Settle(told, nil, far, far)
@@ -191,8 +191,8 @@ func (l *State) Observe(s *Situation, told window.Level, hits func(int64) int64,
 		}
 		told.Parts = max(told.Parts, l.level.Parts+l.slack)
 	}
-	// As many parts as by counts alone are of hits that are known, some of which have drained
-	// sooner.
+	// Up to the level by counts alone, the parts are of known hits, some of which have drained
+	// earlier.
 	early := told
 	if l.slack > 0 && told.Parts <= l.level.Parts+l.slack {
 		early.Parts = min(told.Parts, l.level.Parts)
@@ -201,8 +201,8 @@ func (l *State) Observe(s *Situation, told window.Level, hits func(int64) int64,
 	l.hold(s.Newest)
 }
 
-// Covers says whether the settled level is newer than the hits of a bucket, and so has them.
+// Covers returns whether the settled level includes the hits of a bucket.
 func (l *State) Covers(bucket int64) bool { return bucket <= l.level.Bucket }
 
-// IsEmpty says whether what was settled had all drained. A nil State is empty.
+// IsEmpty returns whether the settled level is 0. A nil State is empty.
 func (l *State) IsEmpty() bool { return l == nil || l.level.Parts == 0 }

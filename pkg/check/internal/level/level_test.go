@@ -65,7 +65,7 @@ func TestGivenBackTurnsAreFree(t *testing.T) {
 	first := l.Took(s, noon, 1, 0)
 	other := l.Took(s, noon, 2, 100*time.Millisecond)
 	for _, step := range []struct {
-		charge     Charge
+		charge     Noted
 		hits, want int64
 	}{{first, 1, 300 * ms}, {other, 2, 100 * ms}} {
 		l.GiveBack(s.Drain, step.charge, 0, step.hits)

@@ -1,17 +1,17 @@
-// Package permit keeps what one checker holds of one key under strict enforcement.
+// Package permit keeps the permits that one checker has of one key under strict enforcement.
 //
 // A permit is the right to one hit of one key in one bucket. The store grants permits, and never
-// more than the limit lets a window hold. So however wrong a checker's counts are, the limit holds
-// as long as the checker spends only what it was granted, in the bucket that it was granted for,
-// and once.
+// more than the limit lets a window hold. So even if a checker's counts are wrong, the limit holds
+// as long as the checker spends only the permits that it was granted, in their bucket, and each of
+// them once.
 //
-// The permits of one bucket are a lease: growing numbers of those granted, spent and returned. What
-// is left may be spent until the bucket ends by the store's clock. A checker knows that time only
-// within an error, and stops spending that much earlier. Then it returns what is left.
+// The permits of one bucket are a lease: the numbers of permits granted, spent and returned, which
+// only grow. The rest may be spent until the bucket ends by the store's clock. A checker knows that
+// time only within an error, and stops spending earlier by that error. Then it returns the rest.
 //
 // An [Account] holds a key's leases, an estimate of how many permits the key will need, and the
-// places of callers who wait for some. It decides what to ask for and when. It knows no messages:
-// its owner sends requests and hands over the answers.
+// places of callers who wait for some. It decides when to ask for how many permits. It does not
+// send messages: its owner, the counter, sends requests and passes the answers on.
 package permit
 
 import (
@@ -23,8 +23,9 @@ import (
 	"github.com/offpath-io/offpath/pkg/window"
 )
 
-// Account is what one checker holds of one key. The zero value holds nothing. All methods need the
-// owner's lock, but for FreeAt and RefusedUnlocked, which may be called at any time.
+// Account is the permits that one checker has of one key, and the callers that wait for some. The
+// zero value has none. All methods need the owner's lock, except FreeAt and RefusedUnlocked, which
+// may be called at any time.
 type Account struct {
 	leases    []lease // in the order of their buckets; few, as finished ones are forgotten
 	forgotten int64   // the newest bucket of which a lease has been forgotten
@@ -32,56 +33,56 @@ type Account struct {
 	places    []*Place
 	waiting   int64 // how many permits the callers in places need
 	reserved  int64 // how many are kept for callers who have been woken
-	turn      bool  // one of these decides now
+	deciding  bool  // a caller that was woken decides now
 	asked     int64 // the limit when the last request was made
-	limit     int64 // the highest limit within which what is held or requested may be granted
+	limit     int64 // the highest limit within which held or requested permits may have been granted
 
 	demand  demand
 	unseen  atomic.Int64  // hits refused without the lock, since demand was measured
-	freeAt  atomic.Int64  // fleet time at which a permit can be free, by the last answer; 0: then
+	freeAt  atomic.Int64  // fleet time at which a permit can be free, by the last answer; 0: some were free then
 	askAt   int64         // fleet time before which asking is in vain
-	backOff time.Duration // the last one between requests that were in vain
+	backOff time.Duration // the last wait between requests that were in vain
 	looked  int64         // fleet time at which a check last asked for room
 
 	named      int64 // the bucket that requests name, until one is answered
 	unanswered bool  // a request for permits may have been granted, and was not answered
 	asking     bool  // the owner is making a request, or has sent one
-	scheduled  bool  // a review is
-	lastSpent  int64 // what spent was at the last review
+	scheduled  bool  // a review is scheduled
+	lastSpent  int64 // spent at the last review
 }
 
 // lease is the permits of one bucket.
 type lease struct {
 	bucket                   int64
 	granted, spent, returned int64 // growing
-	sent, acked              int64 // of returned: as in the last request, and what surely arrived
+	sent, acked              int64 // of returned: in the last request, and known to have arrived
 	closed                   bool  // nothing may be spent any more
 }
 
-// Moment is a time of the fleet's at which an account is used.
+// Moment is a fleet time at which an account is used.
 type Moment struct {
 	Shape  *window.Shape
 	Now    int64 // fleet time
-	Bucket int64 // the key's newest: that of Now, or a later one if another caller's Now was later
+	Bucket int64 // the key's newest bucket: that of Now, or a later one if another caller's Now was later
 	Error  int64 // how far Now may be off, in ns
 }
 
-// expiry is until when permits of a bucket may be spent.
+// expiry returns until when permits of a bucket may be spent.
 func (m *Moment) expiry(bucket int64) int64 { return m.Shape.End(bucket) - m.Error }
 
-// Permits are returned that have been idle for a tenth of their bucket, within these bounds.
+// Permits that have been idle for a tenth of their bucket, within these bounds, are returned.
 const (
 	leastIdle = 20 * time.Millisecond
 	mostIdle  = time.Second
 )
 
-// idleAfter is how long permits may lie idle.
+// idleAfter returns how long permits may be idle.
 func (m *Moment) idleAfter() time.Duration {
 	return min(max(m.Shape.BucketSize()/10, leastIdle), mostIdle)
 }
 
-// Forget makes the account one whose leases up to a bucket have been forgotten: how many of their
-// permits were spent is unknown, and all are taken to be.
+// Forget marks all leases up to a bucket as forgotten: it is unknown how many of their permits were
+// spent, so all count as spent.
 func (a *Account) Forget(bucket int64) { a.forgotten = bucket }
 
 // Newest returns the newest bucket of which the account has, or had, a lease.
@@ -93,8 +94,8 @@ func (a *Account) Newest() int64 {
 	return newest
 }
 
-// Copy makes a a copy of another account, to see what that would decide. The memory of a is reused.
-// The copy never asks.
+// Copy makes the account a copy of another one, for a peek. It reuses its memory. The copy never
+// asks.
 func (a *Account) Copy(of *Account) {
 	a.Reset()
 	a.leases = append(a.leases, of.leases...)
@@ -104,10 +105,10 @@ func (a *Account) Copy(of *Account) {
 	a.freeAt.Store(of.freeAt.Load())
 }
 
-// Reset makes a an account that holds nothing and never asks.
+// Reset makes the account one that has no permits and never asks.
 func (a *Account) Reset() { *a = Account{leases: a.leases[:0], asking: true} }
 
-// left is how many permits of a lease may be spent.
+// left returns how many permits of a lease may be spent.
 func (l *lease) left() int64 {
 	if l.closed {
 		return 0
@@ -115,10 +116,10 @@ func (l *lease) left() int64 {
 	return max(l.granted-l.spent-l.returned, 0)
 }
 
-// giveBack returns what is left of a lease.
+// giveBack returns the rest of a lease's permits.
 func (l *lease) giveBack() { l.returned = max(l.returned, l.granted-l.spent) }
 
-// lease returns a bucket's lease, or nil.
+// lease returns a bucket's lease; nil if there is none.
 func (a *Account) lease(bucket int64) *lease {
 	for i := range a.leases {
 		if a.leases[i].bucket == bucket {
@@ -128,16 +129,16 @@ func (a *Account) lease(bucket int64) *lease {
 	return nil
 }
 
-// Room returns how many hits may pass: none while callers wait whose turn comes first.
+// Room returns how many hits may pass: none while callers wait, unless one of them decides now.
 func (a *Account) Room(m Moment) int64 {
 	a.looked = m.Now
-	if len(a.places) > 0 && !a.turn {
+	if len(a.places) > 0 && !a.deciding {
 		return 0
 	}
 	return a.unspent(&m)
 }
 
-// unspent is how many permits may be spent, beside those that are kept for a caller.
+// unspent returns how many permits may be spent now, without those that are reserved for a caller.
 func (a *Account) unspent(m *Moment) int64 {
 	if m.Now >= m.expiry(m.Bucket) {
 		return 0
@@ -145,7 +146,8 @@ func (a *Account) unspent(m *Moment) int64 {
 	return a.left(m.Bucket)
 }
 
-// left is how many permits of a bucket may be spent, beside those that are kept for a caller.
+// left returns how many permits of a bucket may be spent, without those that are reserved for a
+// caller.
 func (a *Account) left(bucket int64) int64 {
 	if l := a.lease(bucket); l != nil {
 		return max(l.left()-a.reserved, 0)
@@ -153,9 +155,9 @@ func (a *Account) left(bucket int64) int64 {
 	return 0
 }
 
-// Allowance returns how many hits checks may take without the lock, when there is room for some. A
-// few are kept back, so that a check takes the lock before the last permit is gone. It also says
-// whether that is to ask for more now.
+// Allowance returns how many hits checks may take without the lock, of the given room. It holds a
+// few back, so that a check takes the lock, and asks for more, before the last permit is spent. ask
+// is true if it is time to ask now.
 func (a *Account) Allowance(room int64) (hits int64, ask bool) {
 	switch hits = room - a.demand.low; {
 	case len(a.places) > 0:
@@ -166,7 +168,7 @@ func (a *Account) Allowance(room int64) (hits int64, ask bool) {
 	return room, a.demand.hot() && a.looked >= a.askAt
 }
 
-// Spend charges hits to a bucket's lease, or takes them off again if they are negative.
+// Spend charges hits to a bucket's lease; negative hits are taken off it.
 func (a *Account) Spend(bucket, hits int64) {
 	if l := a.lease(bucket); l != nil {
 		l.spent += hits
@@ -175,7 +177,7 @@ func (a *Account) Spend(bucket, hits int64) {
 	}
 }
 
-// Refused takes in that a hit was refused for lack of permits.
+// Refused records that a hit was refused for lack of permits.
 func (a *Account) Refused(now, cost int64) {
 	a.demand.asked += cost
 	a.demand.refused, a.demand.refusal = max(a.demand.refused, cost), now
@@ -184,15 +186,15 @@ func (a *Account) Refused(now, cost int64) {
 // RefusedUnlocked is Refused for a hit of cost 1 while asking is in vain.
 func (a *Account) RefusedUnlocked() { a.unseen.Add(1) }
 
-// FreeAt returns the fleet time at which a permit can be free by the last answer; 0 if it says
-// then.
+// FreeAt returns the fleet time at which a permit can be free, by the last answer; 0 if some were
+// free when it came.
 func (a *Account) FreeAt() int64 { return a.freeAt.Load() }
 
 // InVainUntil returns the fleet time before which asking is in vain.
 func (a *Account) InVainUntil() int64 { return a.askAt }
 
-// learn takes in how many permits of a bucket were granted in all. If its lease has been forgotten,
-// all of them are taken to be spent.
+// learn records how many permits of a bucket were granted in all. If its lease has been forgotten,
+// all of them count as spent.
 func (a *Account) learn(bucket, granted int64) {
 	l := a.lease(bucket)
 	if l == nil {
@@ -213,8 +215,8 @@ func (a *Account) learn(bucket, granted int64) {
 	}
 }
 
-// known is how many permits of a bucket this checker knows to have been granted to it; ok is false
-// if it has forgotten.
+// known returns how many permits of a bucket this checker knows to have been granted to it; ok is
+// false if the lease has been forgotten.
 func (a *Account) known(bucket int64) (granted int64, ok bool) {
 	if l := a.lease(bucket); l != nil {
 		return l.granted, true
@@ -222,7 +224,7 @@ func (a *Account) known(bucket int64) (granted int64, ok bool) {
 	return 0, bucket > a.forgotten
 }
 
-// close ends the leases that have expired, and returns what is left of them.
+// close ends the leases that have expired, and returns the rest of their permits.
 func (a *Account) close(m *Moment) {
 	for i := range a.leases {
 		if l := &a.leases[i]; !l.closed && m.Now >= m.expiry(l.bucket) {
@@ -232,7 +234,7 @@ func (a *Account) close(m *Moment) {
 	}
 }
 
-// End ends all leases, and returns what is left of them.
+// End ends all leases, and returns the rest of their permits.
 func (a *Account) End() {
 	for i := range a.leases {
 		a.leases[i].closed = true
@@ -240,14 +242,14 @@ func (a *Account) End() {
 	a.giveBack()
 }
 
-// giveBack returns what is left of all leases. More of their permits may be granted, and spent.
+// giveBack returns the rest of all leases' permits. More permits may be granted in them, and spent.
 func (a *Account) giveBack() {
 	for i := range a.leases {
 		a.leases[i].giveBack()
 	}
 }
 
-// forget drops the leases of ended buckets of which nothing has to be said any more.
+// forget drops the leases of ended buckets that need no more messages.
 func (a *Account) forget(m *Moment) {
 	s, now := m.Shape, m.Now
 	if a.unanswered && s.Gone(a.named, now) {
@@ -263,23 +265,25 @@ func (a *Account) forget(m *Moment) {
 	})
 }
 
-// Owes says whether permits have been returned that the store may not know of.
+// Owes returns whether the store may not know yet of some returned permits.
 func (a *Account) Owes() bool {
 	return slices.ContainsFunc(a.leases, func(l lease) bool { return l.returned > l.acked })
 }
 
-// IsOpen says whether the store may hold permits granted that it has not got back.
+// IsOpen returns whether a request or a return is outstanding, so that the store may count permits
+// that this checker does not have.
 func (a *Account) IsOpen() bool { return a.asking || a.unanswered || a.Owes() }
 
-// IsIdle says whether the account may go: it has nothing to say, to hear, or to spend.
+// IsIdle returns whether the account may be dropped: it has no permits, no callers, and no messages
+// to send or receive.
 func (a *Account) IsIdle(m Moment) bool {
 	a.forget(&m)
 	return !a.IsOpen() && len(a.places) == 0 && a.reserved == 0 &&
 		!slices.ContainsFunc(a.leases, func(l lease) bool { return l.left() > 0 })
 }
 
-// Review is to be called at the time that [Account.Schedule] gave. It returns the permits that have
-// expired, and those that no hit has used since the last review. trip and share are as for
+// Review must be called at the time that [Account.Schedule] returned. It returns the permits that
+// have expired, and those that no hit has used since the last review. trip and share are as for
 // [Account.Request].
 func (a *Account) Review(m Moment, trip time.Duration, share int64) {
 	a.scheduled = false
@@ -292,8 +296,8 @@ func (a *Account) Review(m Moment, trip time.Duration, share int64) {
 	a.measure(&m, trip, share)
 }
 
-// Schedule returns when to review the account; ok is false if there is no reason to, or if a review
-// is scheduled.
+// Schedule returns when to review the account; ok is false if there is no need, or if a review is
+// scheduled already.
 func (a *Account) Schedule(m Moment) (due int64, ok bool) {
 	if a.scheduled {
 		return 0, false
@@ -311,25 +315,26 @@ func (a *Account) Schedule(m Moment) (due int64, ok bool) {
 		return 0, false
 	}
 	a.scheduled = true
-	return max(due, m.Now+1), true // not again at once, whatever the error has become
+	return max(due, m.Now+1), true // not at once again, even if the clock's error has grown
 }
 
-// measure brings the expectation up to date. trip and share are as for Request.
+// measure updates the estimate of demand. trip and share are as for Request.
 func (a *Account) measure(m *Moment, trip time.Duration, share int64) {
 	a.demand.measure(m.Now, a.unseen.Swap(0), trip, m.idleAfter(), share)
 }
 
-// Waiter is a caller who waits for permits, of one account or of several.
+// Waiter is a caller that waits for permits, of one account or of several.
 type Waiter interface {
-	// Wake lets the caller decide: with permits reserved for it, or since there are none to be had.
-	// It is called with the owner's lock, once for each place, and must not block.
+	// Wake makes the caller decide: with permits reserved for it, or because there will be none. It
+	// is called with the owner's lock held, once for each place, and must not block.
 	Wake(reserved bool)
 }
 
-// Place is a caller's place among those who wait for an account's permits.
+// Place is a caller's place in the queue for an account's permits.
 type Place struct {
 	waiter Waiter
 	cost   int64
-	// woken: it does not wait here any more; reserved: because permits are kept for it.
+	// woken: it does not wait here any more; reserved: the reason is that permits are reserved for
+	// it.
 	woken, reserved bool
 }

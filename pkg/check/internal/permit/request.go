@@ -2,18 +2,18 @@ package permit
 
 import "time"
 
-// Request is what to ask the store for: the permits that are wanted in its current bucket, and
-// those that are known to have been granted in the bucket named.
+// Request is a request to the store: the permits wanted in the store's current bucket, and the
+// permits known to have been granted in Bucket.
 type Request struct{ Bucket, Known, Want int64 }
 
-// Grant is what the store answers.
+// Grant is the store's answer.
 type Grant struct {
-	Bucket, Granted int64         // its current bucket, and permits granted of that in all
-	Named           int64         // permits granted in all of the bucket that the request named
-	Wait            time.Duration // until more permits can be free; 0 if some are
+	Bucket, Granted int64         // the store's current bucket, and permits granted in it in all
+	Named           int64         // permits granted in all in the request's Bucket
+	Wait            time.Duration // until more permits can be free; 0 if some are free now
 }
 
-// ShouldAsk says whether there is anything to ask for, or to return.
+// ShouldAsk returns whether there are permits to ask for, or to return.
 func (a *Account) ShouldAsk(m Moment) bool {
 	switch {
 	case a.Owes():
@@ -25,17 +25,17 @@ func (a *Account) ShouldAsk(m Moment) bool {
 		a.demand.level > 0 && a.left(m.Bucket) <= a.demand.low
 }
 
-// Ask notes that the owner makes a request; false if it does so already.
+// Ask records that the owner makes a request. It returns false if the owner does so already.
 func (a *Account) Ask() bool {
 	asks := !a.asking
 	a.asking = true
 	return asks
 }
 
-// Request decides what to ask for; ok is false if that is nothing any more. limit is what permits
-// are granted within at present, trip about what a request takes, and share how many permits are
-// this checker's to ask for before they are needed. The last request asks for none: those would
-// only have to be returned.
+// Request decides what to ask for; ok is false if there is nothing to ask for any more. limit is
+// the limit within which permits are granted at present, trip about how long a request takes, and
+// share how many permits this checker may ask for before they are needed. The last request asks for
+// no permits: they would only have to be returned.
 func (a *Account) Request(
 	m Moment, limit int64, trip time.Duration, share int64, last bool,
 ) (r Request, ok bool) {
@@ -52,7 +52,7 @@ func (a *Account) Request(
 		return r, false
 	}
 	a.asked = limit
-	if !repeats { // or else the one that was not answered may have been granted
+	if !repeats { // otherwise the unanswered request may have been granted
 		a.limit = 0
 	}
 	a.limit = max(a.limit, limit)
@@ -61,7 +61,8 @@ func (a *Account) Request(
 	return r, true
 }
 
-// wish decides what to ask for. It inquires if it does not know what it was granted.
+// wish decides what to ask for. inquires is true if it must first learn how many permits were
+// granted.
 func (a *Account) wish(m *Moment, limit int64) (r Request, inquires bool) {
 	if !a.unanswered {
 		a.named = m.Bucket
@@ -78,7 +79,7 @@ func (a *Account) wish(m *Moment, limit int64) (r Request, inquires bool) {
 	if want <= 0 {
 		return r, false
 	}
-	// What is granted in a bucket whose lease was forgotten would be taken to be spent.
+	// Permits that are granted in a bucket whose lease was forgotten would count as spent.
 	if _, ok := a.known(m.Bucket); !ok {
 		return r, true
 	}
@@ -86,8 +87,8 @@ func (a *Account) wish(m *Moment, limit int64) (r Request, inquires bool) {
 	return r, false
 }
 
-// SendReturns calls send for every bucket of which permits have been returned that the store may
-// not know of, with how many were returned in all.
+// SendReturns calls send for every bucket with returned permits that the store may not know of,
+// with the number returned in all.
 func (a *Account) SendReturns(send func(bucket, returned int64)) {
 	for i := range a.leases {
 		if l := &a.leases[i]; l.returned > l.acked {
@@ -97,18 +98,18 @@ func (a *Account) SendReturns(send func(bucket, returned int64)) {
 	}
 }
 
-// Answered takes in that a request was answered, and wakes callers who wait. g is what the store
-// granted, nil if the store has lost it since. limit is as for Request. After the last request
-// nothing is spent any more.
+// Answered processes the answer to a request, and wakes callers that wait. g is the grant; nil if
+// the store has lost its data since. limit is as for Request. After the last request no permit is
+// spent any more.
 func (a *Account) Answered(m Moment, g *Grant, limit int64, last bool) {
 	a.asking = false
 	if g != nil {
 		a.take(&m, g)
 	}
-	if limit < a.limit { // what was granted within a higher limit goes back
+	if limit < a.limit { // permits that were granted within a higher limit are returned
 		a.giveBack()
 	}
-	if limit > a.asked { // that there was no room within a lower one says nothing
+	if limit > a.asked { // there may be room within a higher limit
 		a.Hasten()
 	}
 	a.close(&m)
@@ -139,15 +140,15 @@ func (a *Account) take(m *Moment, g *Grant) {
 	}
 }
 
-// Hasten forgets that asking was said to be in vain.
+// Hasten allows asking at once, although the last answer said that it would be in vain.
 func (a *Account) Hasten() {
 	a.freeAt.Store(0)
 	a.askAt, a.backOff = 0, 0
 }
 
-// Adjust takes in that the rules have changed, at a time: the store may have other answers now. If
-// the limit has become lower, or the rule is no longer in force, all permits that are left go back.
-// Callers who wait are woken, to ask again.
+// Adjust adjusts the account to a change of the rules: the store may answer differently now. If the
+// limit has become lower, or the rule is no longer in force, all permits that are left are
+// returned. Callers that wait are woken, and ask again.
 func (a *Account) Adjust(now, limit int64, retired bool) {
 	a.Hasten()
 	if limit < a.limit || retired {

@@ -2,7 +2,8 @@ package permit
 
 import "slices"
 
-// Join lets a caller wait for as many permits as a hit costs, behind those who wait already.
+// Join gives a caller a place, behind those that wait already, for as many permits as its hit
+// costs.
 func (a *Account) Join(w Waiter, cost int64) *Place {
 	p := &Place{waiter: w, cost: cost}
 	a.places = append(a.places, p)
@@ -10,12 +11,13 @@ func (a *Account) Join(w Waiter, cost int64) *Place {
 	return p
 }
 
-// Leave takes a caller out. If permits are kept for it, it is its turn until EndTurn.
+// Leave removes a caller's place. If permits are reserved for it, the caller decides with them
+// until EndTurn.
 func (a *Account) Leave(p *Place) {
 	switch {
 	case p.reserved:
 		a.reserved -= p.cost
-		a.turn = true
+		a.deciding = true
 	case !p.woken:
 		i := slices.Index(a.places, p)
 		a.places = slices.Delete(a.places, i, i+1)
@@ -23,19 +25,20 @@ func (a *Account) Leave(p *Place) {
 	}
 }
 
-// EndTurn notes that a caller has decided, and serves the next ones with what it has left.
+// EndTurn records that a caller has decided, and serves the next ones with the permits that are
+// left.
 func (a *Account) EndTurn(m Moment) {
-	a.turn = false
+	a.deciding = false
 	if len(a.places) > 0 && a.unspent(&m) > 0 {
 		a.serve(&m)
 	}
 }
 
-// IsAwaited says whether callers wait.
+// IsAwaited returns whether callers wait.
 func (a *Account) IsAwaited() bool { return len(a.places) > 0 }
 
-// serve keeps permits for those who wait, in their order, and wakes them. If no more can be had
-// now, it wakes the others too, to be denied.
+// serve reserves permits for callers that wait, in their order, and wakes them. If asking for more
+// is in vain, it also wakes the others, which are then denied.
 func (a *Account) serve(m *Moment) {
 	if len(a.places) == 0 {
 		return

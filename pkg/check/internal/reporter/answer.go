@@ -9,10 +9,10 @@ import (
 	"github.com/offpath-io/offpath/pkg/window"
 )
 
-// What becomes of the report in flight: it is answered, refused or given up.
+// How a report in flight ends: it is answered, refused or given up.
 
-// refresh takes in the answer to the report in flight. Answers to anything else are late or
-// repeated and tell nothing new.
+// refresh processes the answer to the report in flight. Other answers are late or repeated, and are
+// ignored.
 func (r *Reporter) refresh(m *events.Refresh, now int64) error {
 	if m.Epoch != r.o.Epoch || int64(m.Shard) >= int64(len(r.shards)) {
 		return fmt.Errorf("refresh: for epoch %x, shard %d of %d", m.Epoch, m.Shard, len(r.shards))
@@ -45,7 +45,7 @@ func (r *Reporter) refresh(m *events.Refresh, now int64) error {
 	r.counts.Problem = ""
 	switch {
 	case s.queue.Len() == 0 && s.settlements.Len() == 0 && s.late.Len() == 0:
-	case s.missed && s.queue.Len() < r.o.Tuning.ReportKeys: // the round has to be made up for in one
+	case s.missed && s.queue.Len() < r.o.Tuning.ReportKeys: // the missed round is made up for in the next fast one
 		r.hurry()
 	default: // these have waited for their turn since the last flush
 		r.report(m.Shard, s, now)
@@ -53,17 +53,17 @@ func (r *Reporter) refresh(m *events.Refresh, now int64) error {
 	return nil
 }
 
-// A report that is refused is given up when it has been refused so often, and for so long.
-// Meanwhile it is sent again as often as one whose answer is overdue: in a fleet that is being
-// upgraded another aggregator may know what this one does not.
+// A report is given up after mostRefusals refusals, if the first one was refusedFor ago. Until then
+// it is sent again after each time-out: while a fleet is being upgraded, another aggregator may
+// accept it.
 const (
 	mostRefusals = 3
 	refusedFor   = 10 * time.Second
 )
 
-// refused takes in that an aggregator will not count a report. The number of shards may have
-// changed, so it asks for that first; but a report that nobody takes must not keep others from
-// being sent.
+// refused processes the refusal of a report. The number of shards may have changed, so it sends a
+// hello first. A report that no aggregator accepts is given up, so that it does not keep other
+// reports from being sent.
 func (r *Reporter) refused(s *shard, f *inFlightReport, reason string, now int64) error {
 	if f.refusals == 0 {
 		f.refused = now
@@ -75,7 +75,7 @@ func (r *Reporter) refused(s *shard, f *inFlightReport, reason string, now int64
 	f.wait = r.o.Tuning.ReportTimeout
 	f.retryAt = now + int64(f.wait)
 	if f.refusals >= mostRefusals && now-f.refused >= int64(refusedFor) {
-		r.o.Settling.GiveUp(len(f.settlements)) // they may be why
+		r.o.Settling.GiveUp(len(f.settlements)) // they may be the reason
 		f.settlements = f.settlements[:0]
 		r.giveUp(s, f, r.host.Clock.Fleet(now))
 	}
@@ -83,7 +83,7 @@ func (r *Reporter) refused(s *shard, f *inFlightReport, reason string, now int64
 }
 
 func (r *Reporter) mergeRefresh(s *shard, f *inFlightReport, m *events.Refresh, fleet int64) {
-	current := r.follow(s, m.Generation, f.generation)
+	valid := r.follow(s, m.Generation, f.generation)
 	age, value, overflow := m.Age, m.Total, m.Overflow
 	var others [counter.Kinds]counter.Totals
 	refunding := f.refunding(m.Refunding)
@@ -102,7 +102,7 @@ func (r *Reporter) mergeRefresh(s *shard, f *inFlightReport, m *events.Refresh, 
 			others[key.kind] = news
 			continue
 		}
-		key.counter.ObserveAnswer(s.localGeneration, current, overflows, counter.Update{
+		key.counter.ObserveAnswer(s.localGeneration, valid, overflows, counter.Update{
 			Fleet: fleet, Made: f.message.Made, Admitted: news,
 			Denied: others[counter.DeniedHits], Refunded: others[counter.RefundedHits],
 			Refunding: refunding[key.counter.Group],
@@ -115,8 +115,8 @@ func (r *Reporter) mergeRefresh(s *shard, f *inFlightReport, m *events.Refresh, 
 	}
 }
 
-// refunding returns the groups of rules of the report whose hits have been refunded, although the
-// report did not ask: all of its keys of these rules are to ask now.
+// refunding returns the groups of those rules of the report that have refunds for which the report
+// did not ask: all of its keys under these rules must ask now.
 func (f *inFlightReport) refunding(rules []uint32) map[*counter.Group]bool {
 	if len(rules) == 0 {
 		return nil
@@ -130,7 +130,7 @@ func (f *inFlightReport) refunding(rules []uint32) map[*counter.Group]bool {
 	return groups
 }
 
-// noteTrip notes how long the answer to a report that was sent once took.
+// noteTrip records how long the answer took to a report that was sent once.
 func (r *Reporter) noteTrip(trip int64) {
 	r.trips.longest = 0
 	old := r.host.Rounds.Trip.Load()
@@ -140,8 +140,7 @@ func (r *Reporter) noteTrip(trip int64) {
 	r.host.Rounds.Trip.Store(old + (trip-old)/8)
 }
 
-// noteRepeatedTrip notes when a report that was sent several times was answered: so long after it
-// was sent first.
+// noteRepeatedTrip records how long after its first sending a repeated report was answered.
 func (r *Reporter) noteRepeatedTrip(took int64) {
 	if off := took - r.trips.took; max(off, -off) <= took/4 {
 		r.trips.longest = time.Duration(took)
@@ -149,10 +148,11 @@ func (r *Reporter) noteRepeatedTrip(took int64) {
 	r.trips.took = took
 }
 
-// follow takes in the generation of a shard that a message speaks of. It returns false if a later
-// one is known: the message's totals are of a store that has since lost data. But if the message
-// answers what was sent when that later one was known already, the store itself has gone back, and
-// no aggregator remembers: then its totals count from now on. Of what answers nothing, known is 0.
+// follow processes the generation of a shard in a message. It returns false if a later one is
+// known: the message's totals are from a store that has lost data since. But if the message answers
+// a report that was sent when the later one was known already, the store itself has gone back, and
+// no aggregator remembers it: then the message's generation is valid from now on. known is the
+// generation when that report was sent; 0 if the message is no answer.
 func (r *Reporter) follow(s *shard, generation, known uint64) bool {
 	switch {
 	case generation == s.generation:
@@ -166,25 +166,25 @@ func (r *Reporter) follow(s *shard, generation, known uint64) bool {
 	return true
 }
 
-// enterGeneration lets the bases of the shard's counters count no longer.
+// enterGeneration makes the bases of the shard's counters invalid.
 func (r *Reporter) enterGeneration(s *shard) {
 	r.generations++
 	s.localGeneration = r.generations
 }
 
-// land ends a flight, and puts its hits down as answered or lost.
+// land ends a report's flight; putDown counts its hits as answered or lost.
 func (r *Reporter) land(s *shard, f *inFlightReport, putDown func(o *counter.ReportState, hits int64)) {
 	for _, h := range f.hits {
-		h.group.Owed.InFlight -= h.hits
-		putDown(&h.group.Owed, h.hits)
+		h.group.Reports.InFlight -= h.hits
+		putDown(&h.group.Reports, h.hits)
 	}
-	clear(f.rows) // their counters may leave, and should not be kept by a report that is over
+	clear(f.rows) // their counters may leave, and the finished report should not keep them in memory
 	clear(f.hits)
 	s.flight, s.spare = nil, f
 }
 
-// landSettlements takes in that a report has ended, and whether its settlements were dealt with,
-// but for those that were not covered. Others go into another report.
+// landSettlements ends the flight of a report's settlements. If the aggregator has processed them,
+// all are answered except the uncovered ones; otherwise all go into another report.
 func (r *Reporter) landSettlements(f *inFlightReport, dealtWith bool, uncovered []uint32, fleet int64) {
 	if q := r.o.Settling; dealtWith {
 		q.Answered(f.settlements, uncovered, fleet)
@@ -193,7 +193,7 @@ func (r *Reporter) landSettlements(f *inFlightReport, dealtWith bool, uncovered 
 	}
 }
 
-// giveUp ends a flight whose answer will not come or not count: its hits are put down as lost.
+// giveUp ends the flight of a report that will have no valid answer: its hits are counted as lost.
 func (r *Reporter) giveUp(s *shard, f *inFlightReport, fleet int64) {
 	r.counts.GivenUp++
 	f.tell(GivenUp)

@@ -2,19 +2,19 @@ package reporter
 
 import "github.com/offpath-io/offpath/pkg/check/internal/counter"
 
-// Drain is the last flush. Its goal is, per shard, how many counters will have been taken off the
-// queue when all that was pending in the beginning is in a report: traffic that goes on does not
-// delay it. Permits are all back when every counter that had some, or was about to get some, has
-// been answered.
-type Drain struct {
+// Shutdown is the last flush. Its goal is, per shard, how many counters will have been taken off
+// the queue when all hits that were pending at its beginning are in a report: later traffic does
+// not delay it. All permits are returned when every counter that had some, or had asked for some,
+// has been answered.
+type Shutdown struct {
 	*Reporter
 	goal    []uint64
-	settled int64              // how many settlements had been taken in when it began
-	lenders []*counter.Counter // whose permits may not all be back
+	settled int64              // settlements that Settle had accepted when it began
+	lenders []*counter.Counter // with permits that may not all be returned
 }
 
-// begin ends all permits.
-func (d *Drain) begin() {
+// begin ends all leases.
+func (d *Shutdown) begin() {
 	d.mu.Lock()
 	d.draining = true
 	d.mu.Unlock()
@@ -31,11 +31,11 @@ func (d *Drain) begin() {
 }
 
 // Done flushes, and returns whether the goal has been reached.
-func (d *Drain) Done(now int64) bool {
+func (d *Shutdown) Done(now int64) bool {
 	d.mu.Lock()
 	d.host.EndDeferrals(d.host.Clock.Fleet(now), d.draining, d.enqueue)
 	d.host.Collect(d.enqueue)
-	if len(d.goal) != len(d.shards) { // in the beginning, or when the first welcome comes
+	if len(d.goal) != len(d.shards) { // at the beginning, or when the first welcome comes
 		d.goal = make([]uint64, len(d.shards))
 		for i := range d.shards {
 			d.goal[i] = d.shards[i].taken + uint64(d.shards[i].queue.Len())
@@ -62,7 +62,7 @@ func (d *Drain) Done(now int64) bool {
 		if s.taken < d.goal[i] || s.late.Len() > 0 {
 			return false
 		}
-		// Late hits are of no counter, so their report need not come before the goal.
+		// Late hits belong to no counter, so their report may come after the goal.
 		if f := s.flight; f != nil && (f.after < d.goal[i] || len(f.message.Late) > 0) {
 			return false
 		}
@@ -70,16 +70,17 @@ func (d *Drain) Done(now int64) bool {
 	return true
 }
 
-func (d *Drain) Goodbye() {
+// Goodbye sends the last hello, which says that this checker leaves.
+func (d *Shutdown) Goodbye() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.draining = false
 	d.hello(d.o.Now(), true)
 }
 
-// Drain begins the last flush.
-func (r *Reporter) Drain() *Drain {
-	d := &Drain{Reporter: r}
+// BeginShutdown begins the last flush.
+func (r *Reporter) BeginShutdown() *Shutdown {
+	d := &Shutdown{Reporter: r}
 	d.begin()
 	return d
 }

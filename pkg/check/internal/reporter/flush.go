@@ -1,8 +1,8 @@
 package reporter
 
 // Step does everything that is due at the checker's own time now: hello, flush, repeats, lease
-// requests, eviction. It flushes even if none is due if drain is set. It returns when the next step
-// is due, by the same clock.
+// requests, eviction. If drain is set, it flushes even if no flush is due. It returns when the next
+// step is due, by the same clock.
 func (r *Reporter) Step(now int64, drain bool) int64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -13,7 +13,7 @@ func (r *Reporter) Step(now int64, drain bool) int64 {
 		r.hello(now, false)
 	}
 	r.early(now)
-	if r.host.Crowded() { // there is little room for new keys: report at once, so that some can leave
+	if r.host.Crowded() { // there is little room for new keys: report soon, so that some counters can leave
 		r.nextFlush = min(r.nextFlush, r.lastFlush+int64(r.o.Tuning.FlushFloor))
 	}
 	if now >= r.nextFlush || drain {
@@ -30,11 +30,11 @@ func (r *Reporter) nextHelloOrNever() int64 {
 	return r.nextHello
 }
 
-// flush moves what is dirty into reports.
+// flush moves the hits of dirty counters into reports.
 func (r *Reporter) flush(now int64) {
 	r.lastFlush, r.nextFlush = now, now+int64(r.o.FlushEvery)
-	// If the timer is as fast, its flushes are the rounds.
-	if fast := r.host.FastInterval(); fast >= int64(r.o.FlushEvery) {
+	// If the timer is at least as fast as the rounds, it flushes in each round.
+	if fast := r.host.UpdateFastInterval(); fast >= int64(r.o.FlushEvery) {
 		r.nextFlush = now + fast
 		r.flushBy(now, fast)
 	}
@@ -52,7 +52,7 @@ func (r *Reporter) flush(now int64) {
 		switch s := &r.shards[i]; {
 		case s.flight != nil:
 			s.missed = s.missed || inRound
-		case s.gaveUp > r.lastContact && !r.draining: // hits stay pending, and so count against this checker's share
+		case s.gaveUp > r.lastContact && !r.draining: // nobody answers: hits stay pending, and so count against this checker's share
 		default:
 			r.report(uint32(i), s, now)
 		}
@@ -62,24 +62,24 @@ func (r *Reporter) flush(now int64) {
 	r.o.Groups.Release(fleet)
 }
 
-// flushLocally is the flush of a checker without a link: nothing is ever reported.
+// flushLocally is the flush of a checker without a link, which reports nothing.
 func (r *Reporter) flushLocally(fleet int64) {
 	for _, c := range r.unsharded {
 		c.FlushLocally(fleet)
 	}
 	clear(r.unsharded)
 	r.unsharded = r.unsharded[:0]
-	for _, l := range r.host.Lates.Take() {
-		l.Late.Store(0)
+	for _, g := range r.host.Lates.Take() {
+		g.Late.Store(0)
 	}
 }
 
-// sweptAtOnce bounds the counters looked at in one step that nobody takes reports of.
+// sweptAtOnce bounds the counters that one sweep looks at.
 const sweptAtOnce = 512
 
-// sweep lets counters leave that wait for their report when the table is crowded, if all their
-// hits have become late meanwhile: the limiter tells of these. Nobody may take reports for days,
-// and keys that find no room have no limit.
+// sweep lets queued counters leave when the table is crowded and no aggregator accepts reports, if
+// all their hits have become late: the group reports these. Such an outage may last for days, and
+// keys without room in the table have no limit.
 func (r *Reporter) sweep(fleet int64) {
 	if !r.host.Crowded() || r.draining {
 		return

@@ -9,7 +9,7 @@ import (
 	"github.com/offpath-io/offpath/pkg/events"
 )
 
-// granted takes in the answer to a lease request.
+// granted processes the answer to a lease request.
 func (r *Reporter) granted(m *events.Grant, now int64) error {
 	if m.Epoch != r.o.Epoch || int64(m.Shard) >= int64(len(r.leases.queues)) {
 		shards := len(r.leases.queues)
@@ -32,10 +32,10 @@ func (r *Reporter) granted(m *events.Grant, now int64) error {
 	r.counts.LeasesAnswered++
 	r.host.NoteLeaseTrip(now - f.sent)
 	x.flight, x.wait = nil, 0
-	current := r.follow(&r.shards[m.Shard], m.Generation, f.generation)
+	valid := r.follow(&r.shards[m.Shard], m.Generation, f.generation)
 	fleet := r.host.Clock.Fleet(now)
 	for i, c := range f.counters {
-		if !current { // of a store that has lost its data since: only that it came counts
+		if !valid { // from a store that has lost its data since: the answer only ends the request
 			r.take(c, nil, fleet)
 			continue
 		}
@@ -46,15 +46,15 @@ func (r *Reporter) granted(m *events.Grant, now int64) error {
 		}, fleet)
 	}
 	r.stepLeases(now)
-	r.host.WakeUp() // what is due next may be sooner than it was
+	r.host.WakeUp() // the next step may be due earlier now
 	return nil
 }
 
-// longestWait is more than any wait there is.
+// longestWait is longer than any possible wait.
 const longestWait = 2 * events.MaxWindow
 
-// leaseRefused takes in that an aggregator will not answer a request. The number of shards may have
-// changed, so it asks for that; the request is made anew after the usual time.
+// leaseRefused processes the refusal of a lease request. The number of shards may have changed, so
+// it sends a hello; a new request is made after the usual time-out.
 func (r *Reporter) leaseRefused(x *leaseQueue, m *events.Grant, now int64) error {
 	r.counts.LeasesRefused++
 	x.notBefore = x.flight.retryAt
@@ -64,7 +64,7 @@ func (r *Reporter) leaseRefused(x *leaseQueue, m *events.Grant, now int64) error
 	return fmt.Errorf("grant: lease request refused: %s", m.Error)
 }
 
-// take takes in what an answer says of a counter; nil if that does not count.
+// take passes a counter's part of an answer to its permits; nil if the answer is not valid.
 func (r *Reporter) take(asking *counter.Counter, g *permit.Grant, fleet int64) {
 	c := asking.Lock()
 	defer c.Unlock()
@@ -75,8 +75,8 @@ func (r *Reporter) take(asking *counter.Counter, g *permit.Grant, fleet int64) {
 	r.scheduleReview(c, p, fleet)
 }
 
-// reshardLeases gives every shard its queue. If there were others before, the store was made anew,
-// and what the old one had granted is not spent any more.
+// reshardLeases makes a queue for every shard. If there were queues before, the store is a new one,
+// and permits of the old one are not spent any more.
 func (r *Reporter) reshardLeases() {
 	old := r.leases.queues
 	r.leases.queues = make([]leaseQueue, len(r.shards))
@@ -98,7 +98,7 @@ func (r *Reporter) reshardLeases() {
 	}
 }
 
-// giveBackAll ends all leases, and returns what is left of them.
+// giveBackAll ends all leases, and returns the rest of their permits.
 func (r *Reporter) giveBackAll() {
 	if !r.Strict.Load() {
 		return

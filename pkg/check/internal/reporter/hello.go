@@ -8,10 +8,9 @@ import (
 	"github.com/offpath-io/offpath/pkg/events"
 )
 
-// What a checker and its aggregators tell each other about themselves: hellos, and welcomes with
-// the time and the number of shards.
+// Hellos, and their answers: welcomes, with the time and the number of shards and checkers.
 
-// welcome takes in the answer to a hello.
+// welcome processes the answer to a hello.
 func (r *Reporter) welcome(m *events.Welcome, now int64) {
 	if m.Epoch != r.o.Epoch {
 		r.counts.Ignored++
@@ -28,47 +27,47 @@ func (r *Reporter) welcome(m *events.Welcome, now int64) {
 		r.rebucket(step, r.host.Clock.Fleet(now))
 	}
 	switch n := int(m.Shards); {
-	case !r.host.Clock.Known(): // too slow an answer to tell the time, and so where hits belong
+	case !r.host.Clock.Known(): // the answer was too slow to set the clock, so the buckets of hits are not known
 		r.nextHello = now
 	case n == len(r.shards):
 		r.other = 0
 	case len(r.shards) == 0 || n == r.other:
 		r.other = 0
 		r.reshard(n, now)
-	default: // a change is believed when it is heard twice: it costs what is in flight
+	default: // a new shard count needs two welcomes, since resharding loses the reports in flight
 		r.other = n
 		r.nextHello = now
 	}
 	r.askAgain(m, now)
 }
 
-// askAgain asks for the totals that alarms have told lately, once they can be taken in, until a
-// hello that asks is answered.
+// askAgain makes hellos ask for the totals of recent alarms, once the shards are known, until such
+// a hello is answered.
 func (r *Reporter) askAgain(m *events.Welcome, now int64) {
 	switch {
 	case !r.missedAlarms || len(r.shards) == 0:
 	case m.Sent == r.asked:
 		r.missedAlarms = false
-	case now-r.asked >= int64(firstHelloEvery): // or else the answer is on its way
+	case now-r.asked >= int64(firstHelloEvery): // otherwise the answer may be on its way
 		r.nextHello = now
 		r.host.WakeUp()
 	}
 }
 
-// rebucket moves every counter to where the corrected clock says that its hits belong: to the
-// nearest bucket, but not beyond the one of now. It happens once, before the first report.
+// rebucket moves the hits of every counter after a step of the clock: to the nearest bucket, and at
+// most to that of now. It happens once, before the first report.
 func (r *Reporter) rebucket(step, fleet int64) {
 	r.host.Table.Each(func(c *counter.Counter) { c.Rebucket(step, fleet) })
 }
 
-// reshard takes in the number of shards: normally once, by the first welcome, which is when pending
-// hits get to know where they belong. If it changes later, the store was made anew with another
-// number; no report by the old numbering can ever be answered.
+// reshard sets the number of shards: normally once, at the first welcome, when pending hits are
+// assigned to shards. If the number changes later, the store is a new one; no report with the old
+// number can ever be answered.
 func (r *Reporter) reshard(shards int, now int64) {
 	fleet := r.host.Clock.Fleet(now)
 	old := r.shards
 	r.shards = make([]shard, shards)
-	if len(old) > 0 { // what was known of the old shards' counters means nothing now
+	if len(old) > 0 { // the bases of the old shards' counters are not valid any more
 		r.generations++
 	}
 	for i := range r.shards {
@@ -86,9 +85,9 @@ func (r *Reporter) reshard(shards int, now int64) {
 			r.o.Settling.Return(old[i].settlements.Pop())
 		}
 		for old[i].late.Len() > 0 {
-			l := old[i].late.Pop()
-			l.Owed.QueuedLate = false
-			r.host.Lates.Add(l)
+			g := old[i].late.Pop()
+			g.Reports.QueuedLate = false
+			r.host.Lates.Add(g)
 		}
 	}
 	for _, c := range r.unsharded {
@@ -99,12 +98,12 @@ func (r *Reporter) reshard(shards int, now int64) {
 	r.hurry()
 }
 
-// hello sends a heartbeat; leaving says that it is the last one.
+// hello sends a heartbeat; leaving means that it is the last one.
 func (r *Reporter) hello(now int64, leaving bool) {
 	m := &events.Hello{Epoch: r.o.Epoch, Sent: now, Leaving: leaving}
 	wait := r.o.HelloEvery
 	if r.host.Freshness() != fleetstate.Fresh {
-		r.missedAlarms = true // it may have missed alarms
+		r.missedAlarms = true // it may have
 	}
 	if m.Asks = r.missedAlarms && len(r.shards) > 0 && !leaving; m.Asks {
 		r.asked = now
@@ -123,8 +122,8 @@ func (r *Reporter) hello(now int64, leaving bool) {
 	}
 }
 
-// chooseEvery is after how many welcomes reports go to any aggregator again, so that those that
-// have joined the fleet get their share.
+// chooseEvery is the number of welcomes after which reports go to any aggregator again, so that new
+// aggregators get their share.
 const chooseEvery = 16
 
 // firstHelloEvery is the time between hellos until the first is answered.

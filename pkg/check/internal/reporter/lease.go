@@ -10,13 +10,14 @@ import (
 )
 
 const (
-	// leastLeaseWait is how long an answer is waited for at least.
+	// leastLeaseWait is the shortest time-out of a lease request.
 	leastLeaseWait = 25 * time.Millisecond
-	// neverDue is later than anything.
+	// neverDue is later than any time.
 	neverDue = int64(1<<63 - 1)
 )
 
-// stepLeases does what is due at own time now, and returns when something is due again.
+// stepLeases does everything about leases that is due at own time now, and returns when the next
+// step is due.
 func (r *Reporter) stepLeases(now int64) (next int64) {
 	if !r.Strict.Load() {
 		return neverDue
@@ -47,7 +48,7 @@ func (r *Reporter) stepLeases(now int64) (next int64) {
 	return next
 }
 
-// request makes a request of the counters that have waited longest, and sends it.
+// request makes a lease request of the counters that have waited longest, and sends it.
 func (r *Reporter) request(number uint32, x *leaseQueue, now int64) {
 	fleet, s := r.host.Clock.Fleet(now), &r.shards[number]
 	r.leases.build++
@@ -59,7 +60,7 @@ func (r *Reporter) request(number uint32, x *leaseQueue, now int64) {
 	}
 	for buckets := 0; x.queue.Len() > 0 && len(f.counters) < min(r.o.Tuning.ReportKeys, events.MaxLeaseKeys) &&
 		len(m.Keys.KeyText)+len(m.Keys.Rules)*(events.MaxRuleName+ruleText) < reportText; {
-		// A counter has leases of its live buckets at the most, and of the near future.
+		// A counter has at most leases of its live buckets and of the near future.
 		buckets += x.queue.Peek().Group.Live + 2
 		if buckets > events.MaxLeaseBuckets && len(f.counters) > 0 {
 			break
@@ -85,19 +86,19 @@ func (r *Reporter) request(number uint32, x *leaseQueue, now int64) {
 	}
 }
 
-// addAsk adds what a counter has to say to a request.
+// addAsk adds a counter's wishes and returns to a lease request.
 func (r *Reporter) addAsk(m *events.LeaseRequest, f *inFlightLease, asking *counter.Counter, fleet int64) {
 	c := asking.Lock()
 	defer c.Unlock()
-	l, p := c.Group, c.Permits()
+	g, p := c.Group, c.Permits()
 	c.CatchUp(fleet)
-	limit, trip := l.Limits.Load().Wire, r.host.LeaseRoundTrip()
-	request, ok := p.Request(c.Moment(fleet), limit, trip, r.share(l), r.draining)
+	limit, trip := g.Limits.Load().Wire, r.host.LeaseRoundTrip()
+	request, ok := p.Request(c.Moment(fleet), limit, trip, r.share(g), r.draining)
 	if !ok {
 		r.scheduleReview(c, p, fleet)
 		return
 	}
-	rule := r.leaseRule(m, l, fleet)
+	rule := r.leaseRule(m, g, fleet)
 	newest := m.Keys.Rules[rule].Newest
 	m.AddKey(uint32(rule), c.Key(), newest-request.Bucket, events.Count(request.Known), events.Count(request.Want))
 	p.SendReturns(func(bucket, returned int64) {
@@ -107,22 +108,23 @@ func (r *Reporter) addAsk(m *events.LeaseRequest, f *inFlightLease, asking *coun
 	f.newest = append(f.newest, newest)
 }
 
-// leaseRule returns the index of the limiter's rule in the request, adding it if need be.
-func (r *Reporter) leaseRule(m *events.LeaseRequest, l *counter.Group, fleet int64) int {
-	if l.Strict.Build != r.leases.build {
-		l.Strict.Build, l.Strict.Index = r.leases.build, len(m.Keys.Rules)
-		m.Keys.Rules = append(m.Keys.Rules, l.Wire(fleet))
+// leaseRule returns the index of the group's rule in the request, and adds the rule if it is not
+// there.
+func (r *Reporter) leaseRule(m *events.LeaseRequest, g *counter.Group, fleet int64) int {
+	if g.Strict.Build != r.leases.build {
+		g.Strict.Build, g.Strict.Index = r.leases.build, len(m.Keys.Rules)
+		m.Keys.Rules = append(m.Keys.Rules, g.Wire(fleet))
 	}
-	return l.Strict.Index
+	return g.Strict.Index
 }
 
-// share is how many permits of a key a checker may ask for before they are needed: half of what
-// each would have if all had as many.
-func (r *Reporter) share(l *counter.Group) int64 {
-	return max(l.Limits.Load().Wire/(2*max(int64(r.host.Size.Load()), 1)), 1)
+// share returns how many permits of a key a checker may ask for before they are needed: half of an
+// equal share of the limit.
+func (r *Reporter) share(g *counter.Group) int64 {
+	return max(g.Limits.Load().Wire/(2*max(int64(r.host.Size.Load()), 1)), 1)
 }
 
-// scheduleReview lets a counter's permits be reviewed, if there is a reason.
+// scheduleReview schedules a review of a counter's permits, if it needs one.
 func (r *Reporter) scheduleReview(c counter.Locked, p *permit.Account, fleet int64) {
 	if due, ok := p.Schedule(c.Moment(fleet)); ok {
 		r.leases.reviews.Push(due, c.Counter)
@@ -133,8 +135,8 @@ func (r *Reporter) scheduleReview(c counter.Locked, p *permit.Account, fleet int
 // held.
 const reviewsAtOnce = 4096
 
-// reviewPermits reviews the counters whose time has come: permits that no hit uses are given back,
-// so that others can have them.
+// reviewPermits reviews the counters that are due: permits that no hit uses are returned, so that
+// others can have them.
 func (r *Reporter) reviewPermits(fleet int64) {
 	for range reviewsAtOnce {
 		if r.leases.reviews.Due() > fleet {

@@ -7,9 +7,9 @@ import (
 	"github.com/offpath-io/offpath/pkg/events"
 )
 
-// toOlder makes a report one for aggregators that do not know of refunds, since it seems that there
-// are no others: without the rows that ask for these. They hold no hits, so it counts for the same,
-// and may have been counted already.
+// toOlder changes a report for aggregators that do not know of refunds, since there seem to be no
+// others: it removes the rows that ask for refunds. These have no hits, so the report's meaning
+// does not change, even if it has been counted already.
 func (r *Reporter) toOlder(f *inFlightReport, now int64) {
 	m := &f.message
 	if m.Format <= events.FormatPlain {
@@ -45,5 +45,5 @@ func (r *Reporter) toOlder(f *inFlightReport, now int64) {
 	f.encode()
 }
 
-// olderFor is how long further reports are made for older aggregators, too.
+// olderFor is how long later reports are made for older aggregators, too.
 const olderFor = 10 * time.Second

@@ -6,7 +6,7 @@ import (
 	"github.com/offpath-io/offpath/pkg/events"
 )
 
-// enqueue adds a counter to its shard's queue.
+// enqueue adds a dirty counter to its shard's queue.
 func (r *Reporter) enqueue(c *counter.Counter) {
 	if len(r.shards) == 0 {
 		r.unsharded = append(r.unsharded, c)
@@ -25,22 +25,22 @@ func (r *Reporter) enqueueAsk(c *counter.Counter) {
 	r.leases.queues[i].queue.Push(c)
 }
 
-// collectLate notes which limiters have late hits to report, each in its own shard.
+// collectLate queues the groups that have late hits to report, each in its own shard.
 func (r *Reporter) collectLate() {
 	if len(r.shards) == 0 {
 		return
 	}
-	for _, l := range r.host.Lates.Take() {
-		if l.Late.Load() == 0 || l.Owed.QueuedLate {
+	for _, g := range r.host.Lates.Take() {
+		if g.Late.Load() == 0 || g.Reports.QueuedLate {
 			continue
 		}
-		l.Owed.QueuedLate = true
-		s := &r.shards[events.Shard(l.Name, "", uint32(len(r.shards)))]
-		s.late.Push(l)
+		g.Reports.QueuedLate = true
+		s := &r.shards[events.Shard(g.Name, "", uint32(len(r.shards)))]
+		s.late.Push(g)
 	}
 }
 
-// again puts the counters of a request that has not been answered back into the queue.
+// again puts the counters of an unanswered lease request back into the queue.
 func (x *leaseQueue) again() {
 	for _, c := range x.flight.counters {
 		x.queue.Push(c)

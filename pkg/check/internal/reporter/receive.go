@@ -42,10 +42,10 @@ func (r *Reporter) receive(now int64, kind events.Kind, payload []byte) error {
 	return fmt.Errorf("receive: not a message for a checker: %v", kind)
 }
 
-// unheard takes in that something that was sent to one aggregator has not reached it: any will do
-// now. It is not known what it was, so all is sent again that may be; where any was asked before
-// there is none, and what is sent waits for its time. If something is on its way to any, it is
-// taken to be that: a shard that nobody attends to says nothing of others.
+// unheard processes the notice that a message to an aggregator had no receiver. It does not say
+// which message. If a report or lease request is in flight to any aggregator of a shard, it is
+// taken to be that one: that shard has no aggregator, and the message waits for its time-out.
+// Otherwise everything in flight to one particular aggregator is sent again, to any.
 func (r *Reporter) unheard(now int64) {
 	for i := range r.shards {
 		if f := r.shards[i].flight; f != nil && f.toAny {
@@ -60,7 +60,7 @@ func (r *Reporter) unheard(now int64) {
 	for i := range r.shards {
 		s := &r.shards[i]
 		if s.aggregator == 0 {
-			if s.flight != nil && s.flight.message.Format > events.FormatPlain { // none knows it
+			if s.flight != nil && s.flight.message.Format > events.FormatPlain { // no aggregator receives this format
 				r.toOlder(s.flight, now)
 				s.flight.retryAt = now
 			}
@@ -77,8 +77,9 @@ func (r *Reporter) unheard(now int64) {
 	r.host.WakeUp()
 }
 
-// alarm takes in totals of keys that are near their limit. Keys that this checker has never seen
-// are remembered too, so that a caller who is over the limit elsewhere finds no room here.
+// alarm processes the totals of keys that have reached the alarm threshold. Keys that this checker
+// has never seen are recorded too, so that a caller that is over the limit elsewhere finds no room
+// here.
 func (r *Reporter) alarm(m *events.Alarm, now int64) {
 	if int64(m.Shard) >= int64(len(r.shards)) {
 		return
@@ -94,16 +95,16 @@ func (r *Reporter) alarm(m *events.Alarm, now int64) {
 	for i, rule := range m.Totals.Rules {
 		groups[i] = r.o.Groups.Find(rule)
 	}
-	others, eager := [counter.Kinds]map[asked]counter.Totals{counter.DeniedHits: {}, counter.RefundedHits: {}}, false
+	others, eager := [counter.Kinds]map[groupKey]counter.Totals{counter.DeniedHits: {}, counter.RefundedHits: {}}, false
 	for kind := counter.DeniedHits; kind < counter.Kinds; kind++ {
 		counter.EachTotals(m.Totals, kind, func(rule uint32, key []byte, news counter.Totals) {
-			others[kind][asked{groups[rule], string(key)}] = news
+			others[kind][groupKey{groups[rule], string(key)}] = news
 		})
 	}
 	counter.EachTotals(m.Totals, counter.AdmittedHits, func(rule uint32, key []byte, news counter.Totals) {
-		if l := groups[rule]; l != nil {
-			id := asked{l, string(key)}
-			eager = l.ObserveAlarm(key, s.localGeneration, counter.Update{
+		if g := groups[rule]; g != nil {
+			id := groupKey{g, string(key)}
+			eager = g.ObserveAlarm(key, s.localGeneration, counter.Update{
 				Fleet: fleet, Made: m.Made, Admitted: news,
 				Denied: others[counter.DeniedHits][id], Refunded: others[counter.RefundedHits][id],
 			}) || eager
@@ -111,9 +112,9 @@ func (r *Reporter) alarm(m *events.Alarm, now int64) {
 		}
 	})
 	counter.EachTotals(m.Totals, counter.RefundedHits, func(rule uint32, key []byte, news counter.Totals) {
-		l := groups[rule]
-		if _, left := others[counter.RefundedHits][asked{l, string(key)}]; left && l != nil { // the admitted ones are in another message
-			eager = l.ObserveAlarm(key, s.localGeneration, counter.Update{Fleet: fleet, Made: m.Made, Refunded: news}) || eager
+		g := groups[rule]
+		if _, left := others[counter.RefundedHits][groupKey{g, string(key)}]; left && g != nil { // the admitted hits are in another message
+			eager = g.ObserveAlarm(key, s.localGeneration, counter.Update{Fleet: fleet, Made: m.Made, Refunded: news}) || eager
 		}
 	})
 	if eager {
@@ -121,14 +122,15 @@ func (r *Reporter) alarm(m *events.Alarm, now int64) {
 	}
 }
 
-// asked is a key under a limiter.
-type asked struct {
+// groupKey is a key of a group.
+type groupKey struct {
 	group *counter.Group
 	key   string
 }
 
-// Receive takes in a message for this checker. It counts and ignores what it cannot read, and does
-// not keep payload.
+// Receive processes a message for this checker. It counts, as Unreadable, messages that it cannot
+// read, answers that make no sense, and refusals of reports and lease requests. It does not keep
+// payload.
 func (r *Reporter) Receive(kind events.Kind, payload []byte) {
 	now := r.o.Now()
 	r.mu.Lock()

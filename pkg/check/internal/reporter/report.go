@@ -5,26 +5,26 @@ import (
 	"github.com/offpath-io/offpath/pkg/events"
 )
 
-// How a report is made of the counters that have something to tell, sent, repeated until it is
-// answered, and given up when it is too old.
+// How a report is made of dirty counters and sent. retry.go repeats it until it is answered, or
+// gives it up.
 
 const (
-	// reportText, lateText, settlementText and reportCells bound a report and its answer, far below
-	// what NATS carries (1 MiB), and each by itself, so that none keeps the others out: the bytes
-	// of its keys and of their rules, of rules with late hits alone, of settlements, and the
-	// buckets that may have to be told of its keys. The latter also keeps one report from holding
-	// up Redis: at 60 buckets it takes 15 µs per key.
+	// These bound a report and its answer, far below NATS' limit of 1 MiB: reportText the bytes of
+	// keys and their rules, lateText those of rules that only have late hits, settlementText those
+	// of settlements, and reportCells the buckets of its keys, which the answer may contain. Each
+	// is a bound of its own, so that no part takes another part's room. reportCells also keeps one
+	// report from occupying Redis for long: at 60 buckets it takes 15 µs per key.
 	reportText     = 256 << 10
 	lateText       = 128 << 10
 	settlementText = 256 << 10
 	reportCells    = 16_000
-	// rowText and ruleText are what a row and a rule of a report take at most beside the key and
-	// the name.
+	// rowText and ruleText are how many bytes a row and a rule of a report take at most, beside the
+	// key and the name.
 	rowText, ruleText = 10, 80
 )
 
-// report freezes the shard's oldest dirty counters, as many as fit, into a report and sends it. The
-// shard has no report in flight.
+// report moves the hits of the shard's oldest dirty counters, as many as fit, into a report and
+// sends it. The shard has no report in flight.
 func (r *Reporter) report(number uint32, s *shard, now int64) {
 	f := r.blank(s)
 	s.missed = false
@@ -35,7 +35,7 @@ func (r *Reporter) report(number uint32, s *shard, now int64) {
 		f.text < reportText && cells < reportCells; s.taken++ {
 		c, before := s.queue.Pop(), len(f.rows)
 		c.Flush(&rows, fleet, !r.draining, fleet < r.olderUntil)
-		cells += c.Group.Live * (len(f.rows) - before) // none if it may wait
+		cells += c.Group.Live * (len(f.rows) - before) // none if it was deferred
 	}
 	r.freezeLate(f, s, fleet)
 	r.freezeSettlements(f, s, fleet)
@@ -57,7 +57,7 @@ func (r *Reporter) report(number uint32, s *shard, now int64) {
 	r.send(number, f, now)
 }
 
-// blank returns an empty flight, from the shard's spare memory if there is some.
+// blank returns an empty report, in the shard's spare memory if there is some.
 func (r *Reporter) blank(s *shard) *inFlightReport {
 	f := s.spare
 	s.spare = nil
@@ -77,16 +77,17 @@ func (r *Reporter) blank(s *shard) *inFlightReport {
 	return f
 }
 
-// ruleIndex returns the index of the limiter's rule in the report, adding it if need be.
-func (r *Reporter) ruleIndex(f *inFlightReport, l *counter.Group, fleet int64, kind int) int {
-	if l.Owed.Build != r.build {
-		l.Owed.Build, l.Owed.Index = r.build, [counter.Kinds]int{-1, -1, -1}
+// ruleIndex returns the index of the group's rule in the report, for a kind of hits, and adds the
+// rule if it is not there.
+func (r *Reporter) ruleIndex(f *inFlightReport, g *counter.Group, fleet int64, kind int) int {
+	if g.Reports.Build != r.build {
+		g.Reports.Build, g.Reports.Index = r.build, [counter.Kinds]int{-1, -1, -1}
 	}
-	index := &l.Owed.Index[kind]
+	index := &g.Reports.Index[kind]
 	if *index < 0 {
 		*index = len(f.hits)
-		f.hits = append(f.hits, ownHits{group: l})
-		rule := l.Wire(fleet)
+		f.hits = append(f.hits, ownHits{group: g})
+		rule := g.Wire(fleet)
 		rule.Kind, rule.Denied = events.RowKind(kind), kind == counter.DeniedHits
 		if kind == counter.RefundedHits {
 			f.message.Format = events.FormatRefunds
@@ -97,27 +98,26 @@ func (r *Reporter) ruleIndex(f *inFlightReport, l *counter.Group, fleet int64, k
 	return *index
 }
 
-// freezeLate moves the late hits that are to be reported to this shard into the report, as many as
-// fit.
+// freezeLate moves late hits that belong to this shard into the report, as many as fit.
 func (r *Reporter) freezeLate(f *inFlightReport, s *shard, fleet int64) {
 	for end := f.text + lateText; s.late.Len() > 0 && f.text < end; {
-		l := s.late.Pop()
-		n := min(l.Late.Load(), events.MaxCount)
-		if l.Late.Add(-n) > 0 { // more than one report may say
-			r.host.Lates.Add(l)
+		g := s.late.Pop()
+		n := min(g.Late.Load(), events.MaxCount)
+		if g.Late.Add(-n) > 0 { // more than one report may contain
+			r.host.Lates.Add(g)
 		}
-		l.Owed.QueuedLate = false
-		i := r.ruleIndex(f, l, fleet, counter.AdmittedHits)
+		g.Reports.QueuedLate = false
+		i := r.ruleIndex(f, g, fleet, counter.AdmittedHits)
 		for len(f.message.Late) <= i {
 			f.message.Late = append(f.message.Late, 0)
 		}
 		f.message.Late[i] = events.Count(n)
 		f.hits[i].hits += n
-		l.Owed.InFlight += n
+		g.Reports.InFlight += n
 	}
 }
 
-// encode makes the message's bytes.
+// encode encodes the message.
 func (f *inFlightReport) encode() {
 	var err error
 	if f.report, err = events.Append(f.report[:0], &f.message); err != nil {
@@ -136,24 +136,24 @@ type rowSink struct {
 func (s *rowSink) AddRow(c *counter.Counter, kind int) {
 	rule := s.ruleIndex(s.inFlightReport, c.Group, s.fleet, kind)
 	to := s.message.Hits.Rules[rule]
-	to.Settles = c.Group.Settles.Load() // which may be newer than the row of an earlier counter
+	to.Settles = c.Group.Settles.Load() // it may have been set after the rule was added
 	s.message.Hits.AddKey(uint32(rule), c.Key())
 	s.text += len(c.Key()) + rowText
 	s.rows = append(s.rows, row{c, to.Newest, rule, kind})
 }
 
-// AddHits adds hits to the row of the last key. Denied ones are only told, and not charged.
+// AddHits adds hits to the last row. Only admitted hits are counted as in flight.
 func (s *rowSink) AddHits(bucket, hits int64) {
 	r := &s.rows[len(s.rows)-1]
 	s.message.Hits.AddCell(r.newest-bucket, events.Count(hits))
 	if r.kind == counter.AdmittedHits {
 		s.hits[r.rule].hits += hits
-		r.counter.Group.Owed.InFlight += hits
+		r.counter.Group.Reports.InFlight += hits
 	}
 }
 
-// freezeSettlements moves the shard's oldest settlements into the report, as many as fit. Those
-// that no aggregator would take any more are lost.
+// freezeSettlements moves the shard's oldest settlements into the report, as many as fit.
+// Settlements that are too old for any aggregator are given up.
 func (r *Reporter) freezeSettlements(f *inFlightReport, s *shard, fleet int64) {
 	m := &f.message
 	for size := 0; s.settlements.Len() > 0 && len(m.Settlements) < events.MaxSettlements &&

@@ -2,9 +2,9 @@ package reporter
 
 import "github.com/offpath-io/offpath/pkg/events"
 
-// Reports that have waited too long for their answer.
+// Reports whose time-out has passed without an answer.
 
-// repeat sends again what has waited too long for its answer, and gives up what is too old.
+// repeat sends reports again whose time-out has passed, and gives up reports that are too old.
 func (r *Reporter) repeat(now int64) {
 	for i := range r.shards {
 		s := &r.shards[i]
@@ -26,6 +26,6 @@ func (r *Reporter) repeat(now int64) {
 	}
 }
 
-// newerTries are how often a report of a newer format is sent before it is made one that older
-// aggregators know.
+// newerTries is how often a report of a newer format is sent before it is changed to a format that
+// older aggregators know.
 const newerTries = 2

@@ -7,22 +7,22 @@ import (
 	"github.com/offpath-io/offpath/pkg/check/internal/forecast"
 )
 
-// hurry brings the next flush forward to the next fast round, and says so to Run.
+// hurry brings the next flush forward to the next fast round, and wakes Run.
 func (r *Reporter) hurry() {
 	if !r.host.OnTimerOnly() {
-		r.flushBy(r.now, r.host.FastInterval())
+		r.flushBy(r.now, r.host.UpdateFastInterval())
 		r.host.WakeUp()
 	}
 }
 
-// early brings the next flush forward to the round that is wanted first.
+// early brings the next flush forward to the earliest round that checks want.
 func (r *Reporter) early(now int64) {
 	switch wanted := r.host.Rounds.Wanted.Load(); {
 	case wanted == 0 || r.host.OnTimerOnly():
 	case wanted&fleetstate.NextFast != 0:
-		r.flushBy(now, r.host.FastInterval())
+		r.flushBy(now, r.host.UpdateFastInterval())
 	case wanted&fleetstate.NextNormal != 0:
-		r.flushBy(now, r.host.NormalInterval())
+		r.flushBy(now, r.host.UpdateNormalInterval())
 	default:
 		r.flushBy(now, forecast.FullInterval)
 	}
@@ -31,8 +31,7 @@ func (r *Reporter) early(now int64) {
 // flushBy brings the next flush forward to the next multiple of round, in the fleet's time, that
 // the floor allows.
 func (r *Reporter) flushBy(now, round int64) {
-	// Steps come a little after the moment that they are for: half of a floor is far enough from
-	// the last.
+	// Steps come a little after they are due: half of the floor is far enough from the last flush.
 	at := max(now, r.lastFlush+int64(r.o.Tuning.FlushFloor)/2)
 	clock := &r.host.Clock
 	r.nextFlush = min(r.nextFlush, clock.Own(roundUp(clock.Fleet(at), round)))
@@ -40,27 +39,27 @@ func (r *Reporter) flushBy(now, round int64) {
 
 func roundUp(n, multiple int64) int64 { return (n + multiple - 1) / multiple * multiple }
 
-// patience is how long a report waits for its answer before it is sent again for the first time: as
-// long as several answers take, so that others do not miss a lost report's hits for longer than
-// they must. When a report was repeated it is not known which sending was answered. If that has
-// taken as long in all twice in a row, answers have probably become slower, and are waited for so
-// long that they can be measured again; what is lost takes a different time each time.
+// patience returns the first time-out of a report: the time of several answers, so that others soon
+// learn of the hits of a lost report. When a report was repeated, it is not known which sending was
+// answered. If two repeated reports in a row have taken about as long in all, answers have probably
+// become slower, and the time-out becomes so long that they can be measured again; lost reports
+// take a different time each time.
 func (r *Reporter) patience() time.Duration {
 	timeout, trip := r.o.Tuning.ReportTimeout, time.Duration(r.host.Rounds.Trip.Load())
 	if trip == 0 {
 		return timeout
 	}
-	// In an outage all answers take as long as the bound.
+	// In an outage, answers take any time: this bounds the time-out.
 	longest := min(r.trips.longest+r.trips.longest/4, mostWaits*timeout)
 	return max(longest, 2*trip, min(timeout, max(manyTrips*trip, leastPatience)))
 }
 
-// judgeFreshness steps the checker down the degradation levels as aggregators stay silent. *Fresh*
-// decides by what aggregators say and by a forecast of what others admit. *Stale* does the same,
-// but the forecast fades. *Local share* keeps own hits within the limit divided by the checkers
-// that were last heard of. *Outage* follows the rules that say rules.Open or rules.Closed on
-// outage; others keep to the local share. The first message from an aggregator ends all of it at
-// once.
+// judgeFreshness sets the degradation level by the time without messages from aggregators. *Fresh*
+// decides by totals from aggregators, and by a forecast of the hits that others admit. *Stale* does
+// the same, but the forecast fades. *Local share* keeps own hits within the limit divided by the
+// last known number of checkers. *Outage* follows rules with rules.Open or rules.Closed on outage;
+// other rules keep to the local share. The first message from an aggregator makes the checker fresh
+// at once.
 func (r *Reporter) judgeFreshness(now int64) {
 	o := &r.o
 	f := fleetstate.Fresh
@@ -79,14 +78,14 @@ func (r *Reporter) judgeFreshness(now int64) {
 	r.host.Fresh.Store(uint32(f))
 }
 
-// noteContact notes that an aggregator is there.
+// noteContact records that an aggregator has sent a message.
 func (r *Reporter) noteContact(now int64) {
 	r.lastContact = now
 	r.judgeFreshness(now)
 }
 
 const (
-	// mostWaits bounds the back-off of repeats, in report timeouts.
+	// mostWaits bounds the back-off of repeats, in multiples of Tuning.ReportTimeout.
 	mostWaits     = 8
 	manyTrips     = 8
 	leastPatience = 25 * time.Millisecond

@@ -1,6 +1,6 @@
 package reporter
 
-// send puts a report on its way and notes when to do so again.
+// send sends a report, and sets when to send it again.
 func (r *Reporter) send(number uint32, f *inFlightReport, now int64) {
 	f.retryAt = now + int64(f.wait)
 	if f.tries++; f.tries > soonTries {
@@ -13,6 +13,6 @@ func (r *Reporter) send(number uint32, f *inFlightReport, now int64) {
 	}
 }
 
-// soonTries are how often a report is sent before there is any back-off: it may have gone to an
-// aggregator that is no more, and the next time goes to any.
+// soonTries is how many sendings of a report do not make the next time-out longer. The first may
+// have gone to an aggregator that is gone; later ones go to any.
 const soonTries = 4

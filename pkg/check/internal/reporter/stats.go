@@ -6,8 +6,8 @@ import (
 	"github.com/offpath-io/offpath/pkg/check/internal/counter"
 )
 
-// StatsLocked returns a snapshot. Hits that were taken off allowances until now are in the tallies
-// of their groups from then on.
+// StatsLocked returns a snapshot. It also adds the hits taken off allowances so far to the tallies
+// of their groups.
 func (r *Reporter) StatsLocked() Stats {
 	r.eachQueuedLocked((*counter.Counter).PutDown)
 	s := r.counts
@@ -18,8 +18,8 @@ func (r *Reporter) StatsLocked() Stats {
 	return s
 }
 
-// eachQueuedLocked calls f with every queued counter, which are all that may hold an allowance.
-// Some may come twice. While the reporter is locked, none leaves its queue.
+// eachQueuedLocked calls f with every queued counter; only these may have an allowance. It may call
+// f twice with a counter. While the reporter is locked, no counter leaves its queue.
 func (r *Reporter) eachQueuedLocked(f func(*counter.Counter)) {
 	r.host.EachDirty(f)
 	for _, c := range r.unsharded {
@@ -30,7 +30,8 @@ func (r *Reporter) eachQueuedLocked(f func(*counter.Counter)) {
 	}
 }
 
-// Lock keeps the reporter from doing anything until unlock.
+// Lock keeps the reporter from doing anything until Unlock.
 func (r *Reporter) Lock() { r.mu.Lock() }
 
+// Unlock ends that.
 func (r *Reporter) Unlock() { r.mu.Unlock() }

@@ -8,7 +8,7 @@ const (
 	GivenUp
 )
 
-// trace asks whether a report that has just been made is to be traced.
+// trace asks t whether to trace a report that has just been made.
 func (f *inFlightReport) trace(t Tracing, number uint32) {
 	f.message.Trace, f.follow = "", nil
 	if t != nil {
@@ -16,7 +16,7 @@ func (f *inFlightReport) trace(t Tracing, number uint32) {
 	}
 }
 
-// tell tells whoever follows the report.
+// tell passes an event of the report to the function that follows it.
 func (f *inFlightReport) tell(e Event) {
 	if f.follow != nil {
 		f.follow(e)

@@ -7,11 +7,12 @@ import (
 )
 
 // Blocks are the ends of blocks in Unix nanoseconds, by rule, and by key as counters have it. They
-// never change: another set takes their place. Rules without any have none in their limits, and do
-// not look; so checks pay nothing for what is not there.
+// never change: new Blocks replace them. Limits of rules without blocks have a nil map, so that
+// their checks do not look for blocks.
 type Blocks map[string]map[string]int64
 
-// Add adds a block, before they are in force. Of two of the same key the later end holds.
+// Add adds a block. It must not be called once the Blocks are in force. Of two blocks of a key, the
+// later end is used.
 func (b Blocks) Add(rule, key string, until time.Time) {
 	of := b[rule]
 	if of == nil {
@@ -21,15 +22,15 @@ func (b Blocks) Add(rule, key string, until time.Time) {
 	of[key] = max(of[key], until.UnixNano())
 }
 
-// addBlocks completes an entry's limits, which nobody uses yet.
+// addBlocks adds blocks to an entry's limits, which are not in use yet.
 func (e *Entry) addBlocks(all Blocks, hashes bool) {
 	t := e.Limits
 	t.Blocks = all[t.Name]
 	t.plain = t.Clauses == nil && !hashes && t.Blocks == nil
 }
 
-// WithBlocks returns the ruleset with other blocks, nil if it has the same already. Its limiters
-// decide by them at once.
+// WithBlocks returns the ruleset with other blocks, by which its limiters decide at once; nil if it
+// has the same blocks already.
 func (p *Compiled) WithBlocks(all Blocks, hashes bool) *Compiled {
 	next := *p
 	next.Entries = slices.Clone(p.Entries)
@@ -39,7 +40,7 @@ func (p *Compiled) WithBlocks(all Blocks, hashes bool) *Compiled {
 		if maps.Equal(e.Limits.Blocks, all[e.Limits.Name]) {
 			continue
 		}
-		t := *e.Limits // with the same stamp: what is left in counters is for keys that are not blocked
+		t := *e.Limits // with the same stamp: allowances in counters stay valid for keys that are not blocked
 		e.Limits, changed = &t, true
 		e.addBlocks(all, hashes)
 	}

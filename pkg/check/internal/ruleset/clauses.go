@@ -2,7 +2,7 @@ package ruleset
 
 import "github.com/offpath-io/offpath/pkg/rules"
 
-// addClauses completes the limits of all entries, which nobody uses yet.
+// addClauses adds clauses to the limits of all entries, which are not in use yet.
 func (p *Compiled) addClauses() {
 	places := make(map[string]*Entry)
 	for i := range p.Entries {
@@ -35,7 +35,7 @@ func (e *Entry) addClauses(while *Entry) {
 	t.setClauses(c)
 }
 
-// setClauses gives limits clauses of their own, with the limits of each class.
+// setClauses sets the clauses of limits, and makes the limits of each class.
 func (t *Limits) setClauses(c clauses) {
 	priority := &t.Rule.Priority
 	if priority.By != "" {
@@ -55,18 +55,18 @@ func (t *Limits) setClauses(c clauses) {
 	c.other = c.classes[rules.DefaultClass]
 }
 
-// isBare says whether all requests that the rule matches are the same to it, but for their keys.
+// isBare returns whether the rule treats all requests that it matches alike, except for their keys.
 func isBare(r *rules.Rule) bool {
 	return len(r.Allow)+len(r.Deny)+len(r.Overrides) == 0 && r.Cost == "" && r.Priority.By == "" &&
 		!r.Unlimited && r.Throttle.Kind != rules.Elastic
 }
 
-// overriding is an override that has a counter of its own, by the places of its rule and in that
+// overriding is an override with a counter of its own: the place of its rule, and its place in the
 // rule.
 type overriding struct{ rule, override int }
 
-// countedRules are a set's rules, and after them those that stand for overrides with counters of
-// their own.
+// countedRules returns a set's rules, followed by a rule for each override with a counter of its
+// own.
 func countedRules(set *rules.Set) (list []*rules.Rule, overrides []overriding) {
 	list = set.Rules()
 	for i, r := range list {
@@ -79,7 +79,7 @@ func countedRules(set *rules.Set) (list []*rules.Rule, overrides []overriding) {
 	return list, overrides
 }
 
-// derived is the rule for the callers of an override. It is there to decide by, not to match with.
+// derived returns the rule for the callers of an override. It is used to decide, not to match.
 func derived(r *rules.Rule, override int) *rules.Rule {
 	terms := r.Terms(override)
 	return &rules.Rule{
@@ -90,7 +90,7 @@ func derived(r *rules.Rule, override int) *rules.Rule {
 	}
 }
 
-// addOverrides lets rules find the entries of their overrides, which speak in their names.
+// addOverrides gives entries those of their overrides, whose decisions name the rule.
 func (p *Compiled) addOverrides(overrides []overriding) {
 	for i, o := range overrides {
 		e, of := &p.Entries[p.RuleCount+i], &p.Entries[o.rule]

@@ -5,16 +5,17 @@ import (
 	"github.com/offpath-io/offpath/pkg/rules"
 )
 
-// Source is where limiters of rules that were not in force come from.
+// Source finds or makes the limiters of rules that were not in force.
 type Source struct {
-	// Find finds limiters that were in use before; nil where there is none.
+	// Find returns limiters that were in use before, nil for an ID without one.
 	Find func(missing []counter.ID) []*Limiter
-	// Make makes the limiter of a rule.
+	// Make makes a rule's limiter.
 	Make func(r *rules.Rule) *Limiter
 }
 
-// Compile makes a ruleset of a set. old is the one in force, nil in the beginning; from finds
-// limiters of earlier ones; it comes into force at a time of the fleet. Nothing is changed.
+// Compile makes a ruleset of a set, to be in force from the fleet's time inForce on. old is the
+// ruleset in force, nil at first; from finds or makes limiters that old does not have. Compile puts
+// nothing in force.
 func Compile(
 	set *rules.Set, revision uint64, inForce int64, old *Compiled, all Blocks, h *counter.Host, from Source,
 ) *Compiled {

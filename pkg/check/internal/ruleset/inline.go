@@ -27,24 +27,24 @@ const (
 	MaxInlineName   = 100
 	MaxInlineLimits = 1024
 
-	// mostLimits is how many limits of one name are remembered at a time. It bounds memory alone:
-	// when there are more, all are forgotten and made anew as they come.
+	// mostLimits is how many limits of one name are remembered at a time. It only bounds memory:
+	// when there are more, all are forgotten, and made again when requests bring them.
 	mostLimits = 1024
-	// inlineIDs are above those of all limiters of rules.
+	// inlineIDs is the least Order of inline limits' limiters, above that of all limiters of rules.
 	inlineIDs = 1 << 63
-	// inlineStamps is how many limits of a name have a stamp: all that there are, each once. An
-	// allowance may outlive any number of limits that others come with, so a stamp that came again
-	// would let hits pass by another's limit.
+	// inlineStamps is how many limits of a name get a stamp: the number of stamps, so that none is
+	// used twice. An allowance may outlive any number of other limits, so with a stamp used twice
+	// hits could pass by another limit.
 	inlineStamps = uint64(counter.StampMask / counter.OneStamp)
 )
 
-// ErrInlineLimits is the error of one name more than MaxInlineLimits.
+// ErrInlineLimits is the error for more than MaxInlineLimits names.
 var ErrInlineLimits = errors.New("check: too many names of inline limits")
 
-// InlineLimits are the limiters of inline limits. They belong to no ruleset: rules come and go
-// without them.
+// InlineLimits are the limiters of inline limits. They belong to no ruleset, and changes of rules
+// do not affect them.
 type InlineLimits struct {
-	mu sync.Mutex // held while one is added
+	mu sync.Mutex // held while a name is added
 	at atomic.Pointer[map[string]*inline]
 }
 
@@ -55,10 +55,10 @@ type inline struct {
 
 	mu     sync.RWMutex
 	limits map[int64]*Limits // by limit
-	made   uint64            // how many have got a stamp
+	made   uint64            // how many limits got a stamp
 }
 
-// Limiter returns the limiter of a name, and the limits of a limit. A name that is known is found
+// Limiter returns the limiter of an inline limit's name, and its limits. It finds a known name
 // without a lock.
 func (i *InlineLimits) Limiter(h *counter.Host, of *InlineLimit) (*Limiter, *Limits, error) {
 	known, shape := i.named(of.Name), of.Window
@@ -81,7 +81,7 @@ func (i *InlineLimits) named(name string) *inline {
 	return nil
 }
 
-// add makes a name known, or says what is wrong.
+// add adds a name, or returns an error if the inline limit is invalid.
 func (i *InlineLimits) add(h *counter.Host, of *InlineLimit) (*inline, error) {
 	rule, err := of.rule()
 	if err != nil {
@@ -112,7 +112,7 @@ func (i *InlineLimits) add(h *counter.Host, of *InlineLimit) (*inline, error) {
 	}
 }
 
-// rule is the one that stands for a name; its limit is nobody's in particular.
+// rule returns the rule for a name; its limit is that of the first request.
 func (l *InlineLimit) rule() (*rules.Rule, error) {
 	switch {
 	case l.Name == "" || len(l.Name) > MaxInlineName || !utf8.ValidString(l.Name) || strings.ContainsFunc(l.Name, unicode.IsControl):
@@ -120,7 +120,7 @@ func (l *InlineLimit) rule() (*rules.Rule, error) {
 	case l.Window.Kind != window.Sliding:
 		return nil, fmt.Errorf("check: inline limit %q: want a sliding or fixed window", l.Name)
 	}
-	// A set of its own says what is wrong with the rest, and fills in what is left out.
+	// NewSet validates the other fields, and fills in defaults.
 	set, err := rules.NewSet(rules.Rule{Name: "inline", Limit: l.Limit, Window: l.Window})
 	if err != nil {
 		return nil, fmt.Errorf("check: inline limit %q: %w", l.Name, err)
@@ -130,9 +130,9 @@ func (l *InlineLimit) rule() (*rules.Rule, error) {
 	return &rule, nil
 }
 
-// within returns the limits of a limit. Each limit's have a stamp of their own, so that allowances
-// are spent only under the limit that they were reckoned from; when there are no more stamps, none
-// are left behind.
+// within returns the limits for a limit of the name. Each has its own stamp, so that allowances are
+// spent only under the limit that they were computed from. When there are no more stamps, limits
+// leave no allowances.
 func (i *inline) within(limit int64) *Limits {
 	i.mu.RLock()
 	t := i.limits[limit]
@@ -158,15 +158,15 @@ func (i *inline) within(limit int64) *Limits {
 		t.Stamp = i.made * counter.OneStamp
 	}
 	i.limits[limit] = t
-	// What is done behind, without knowing who asks, goes by the lowest limit: reports that come
-	// sooner than they need do no harm.
+	// The reporter, which serves all limits of the name, uses the lowest one: reports that come
+	// earlier than needed do no harm.
 	if least == nil || limit < least.Limit {
 		i.limiter.SetLimits(t)
 	}
 	return t
 }
 
-// Find returns the limiter of a counter's name, or nil.
+// Find returns the limiter with a counter's name; nil if there is none.
 func (i *InlineLimits) Find(counter string) *Limiter {
 	if name, ok := strings.CutPrefix(counter, inlinePrefix); ok {
 		if known := i.named(name); known != nil {
@@ -176,7 +176,7 @@ func (i *InlineLimits) Find(counter string) *Limiter {
 	return nil
 }
 
-// Each calls yield with all limiters until that returns false.
+// Each calls yield with all limiters, until yield returns false.
 func (i *InlineLimits) Each(yield func(*Limiter) bool) {
 	if all := i.at.Load(); all != nil {
 		for _, known := range *all {

@@ -8,32 +8,33 @@ import (
 	"github.com/offpath-io/offpath/pkg/rules"
 )
 
-// Init makes the limiter of a rule ready. It is called once, before anything else.
-func (l *Limiter) Init(h *counter.Host, id uint64, r *rules.Rule) {
-	l.Hashes, l.Order = h.Config.KeyHash != nil, id
+// Init initializes the limiter of a rule. It is called once, before anything else. order is
+// Limiter.Order.
+func (l *Limiter) Init(h *counter.Host, order uint64, r *rules.Rule) {
+	l.Hashes, l.Order = h.Config.KeyHash != nil, order
 	l.after = time.Duration(r.Window.Live()-1) * r.Window.BucketSize()
 	l.Group.Init(h, r.Name, r.Window, isStrict(r, h))
 }
 
-// SetLimits lets the limiter decide by these limits from now on.
+// SetLimits makes the limiter decide by these limits from now on.
 func (l *Limiter) SetLimits(t *Limits) {
 	l.Group.Limits.Store(&t.Limits)
 	l.Current.Store(t)
 }
 
-// InTouch says whether allowances and blocks hold: not at the degradation levels from LocalShare
-// on, which decide by other numbers. Permits hold at all levels.
+// InTouch returns whether allowances and blocks are valid. From the degradation level LocalShare on
+// they are not, since other numbers decide there. Permits are valid at all levels.
 func (l *Limiter) InTouch(f fleetstate.Freshness) bool {
 	return f < fleetstate.LocalShare || l.Group.Strict != nil
 }
 
-// Reset returns how long after now the bucket of now has left every window, or a full one that
-// drains is empty.
+// Reset returns how long after now the bucket of now has left every window, or a full token or
+// leaky bucket has drained.
 func (l *Limiter) Reset(t *Limits, now int64) time.Duration {
 	return l.ResetAfter(t, time.Duration(l.Group.Shape.End(l.Group.Shape.Bucket(now))-now))
 }
 
-// ResetAfter is reset, when the bucket ends after so long.
+// ResetAfter is Reset for a bucket that ends after this time.
 func (l *Limiter) ResetAfter(t *Limits, end time.Duration) time.Duration {
 	if t.fill > 0 {
 		return t.fill
@@ -41,7 +42,7 @@ func (l *Limiter) ResetAfter(t *Limits, end time.Duration) time.Duration {
 	return end + l.after
 }
 
-// AdmitOverflow counts hits that pass without a counter.
+// AdmitOverflow counts decisions that allowed, and hits that pass without a counter.
 func (l *Limiter) AdmitOverflow(decisions, hits int64) {
 	if decisions == 0 {
 		l.Group.Tallies[0].Further.Add(hits)
@@ -52,24 +53,25 @@ func (l *Limiter) AdmitOverflow(decisions, hits int64) {
 	l.Group.NoteRevived()
 }
 
-// CountsDenied says whether denied hits count, and callers ask again rather than wait for their
+// CountsDenied returns whether denied hits count, and callers ask again instead of waiting for a
 // turn.
 func (l *Limiter) CountsDenied() bool {
 	c := l.Current.Load().Clauses
 	return c != nil && c.All && !c.Shadow && !l.Group.Shape.Drains()
 }
 
-// LeaveLocked marks a limiter as let go, if it holds nothing; the reporter is locked.
-func (l *Limiter) LeaveLocked() bool {
+// ReleaseLocked marks a limiter as released, and returns true, if it holds nothing. The reporter is
+// locked.
+func (l *Limiter) ReleaseLocked() bool {
 	holds := func() bool {
-		return l.Group.Counters.Load() != 0 || l.Group.Late.Load() != 0 || l.Group.Owed.InFlight != 0 || l.Group.Owed.QueuedLate
+		return l.Group.Counters.Load() != 0 || l.Group.Late.Load() != 0 || l.Group.Reports.InFlight != 0 || l.Group.Reports.QueuedLate
 	}
 	if holds() {
 		return false
 	}
-	l.Group.Away.Store(true) // from now on, whoever makes a counter says so
+	l.Group.Released.Store(true) // from now on, NoteRevived lists it when a counter is made
 	if holds() {
-		l.Group.Away.Store(false)
+		l.Group.Released.Store(false)
 		return false
 	}
 	return true

@@ -1,4 +1,4 @@
-// Package ruleset holds rules, compiled: ready to decide by.
+// Package ruleset holds compiled rules, ready for decisions.
 //
 // [Compile] makes a [Compiled] of a set of rules: an [Entry] for each rule, and for each override
 // with a limit of its own. An entry has a [Limiter], which owns the counters of the rule and
@@ -21,21 +21,23 @@ import (
 )
 
 // Limits are what a limiter decides by while one set of rules is in force. They never change: a new
-// set brings new limits. A decision takes them once, in the beginning, and hands them on, so it
-// never mixes two sets; and what one decision leaves in a counter for the next ones, an allowance
-// or a block, carries the stamp of its limits, so that those who decide by other limits do not take
-// it for theirs. That is what makes a change of rules hold at once, in every counter, without a
-// lock in a check: the walk over the counters that follows only tidies up.
+// set brings new limits. A decision reads them once, at its beginning, and passes them on, so it
+// never mixes two sets. An allowance or a block that it leaves in a counter has the stamp of its
+// limits, so that decisions by other limits do not use it. So a change of rules takes effect at
+// once, in every counter, without a lock in a check: the walk over the counters that follows only
+// cleans up.
 type Limits struct {
-	Shown   int64 // the limit that decisions name: how many hits there is room for, as capacity
+	Shown   int64 // Decision.Limit: how many hits there is room for at once, as Capacity
 	Name    string
 	fill    time.Duration // how long a token or leaky bucket takes to drain when it is full, else 0
 	Clauses *clauses      // nil if the limit is all that the rule says
 	Rule    *rules.Rule
-	plain   bool // a hit is decided by the limit alone, and about the key as it is
+	plain   bool // a hit is decided by the limit alone, with the key as it is
+	// The first cache line ends after Stamp, the first field of counter.Limits: a check that passes
+	// without the lock reads nothing after it.
 	counter.Limits
 
-	Full   *Limits          // of a class with a share of the limit: those of who has all of it; else nil
+	Full   *Limits          // of a class with a share of the limit: the limits of classes with all of it; else nil
 	Blocks map[string]int64 // when blocks end, by key; nil if there are none
 }
 
@@ -51,8 +53,7 @@ func newLimits(r *rules.Rule, revision uint64) *Limits {
 	return t
 }
 
-// scale lets a part of the hits in at once that there was room for, or more than these; what drains
-// does so as before.
+// scale multiplies the capacity. The rate at which a token or leaky bucket drains stays the same.
 func (t *Limits) scale(by float64) {
 	t.Capacity = rules.Part(t.Capacity, by)
 	t.Shown = t.Capacity
@@ -64,14 +65,14 @@ func (t *Limits) scale(by float64) {
 	}
 }
 
-// drainsIn is how long so many hits take to drain, at most.
+// drainsIn returns how long this many hits take to drain, at most.
 func (t *Limits) drainsIn(hits int64) time.Duration {
 	shape := t.Rule.Window
 	span := float64(hits) / float64(t.Limit) * float64(shape.Length)
 	return time.Duration(min(span, float64(window.MaxLength))) + shape.BucketSize()
 }
 
-// next are the limits by which a limiter decides after these, from a time of the fleet on.
+// next returns the limits that replace these, from a time of the fleet on.
 func (t *Limits) next(r *rules.Rule, revision uint64, at int64) *Limits {
 	n := newLimits(r, revision)
 	if r.Window.Drains() {
@@ -88,20 +89,20 @@ func ruleIDOf(r *rules.Rule, h *counter.Host) counter.ID {
 	return counter.ID{Name: r.Name, Shape: r.Window, Strict: isStrict(r, h)}
 }
 
-// isStrict says whether a rule's limiter is to spend permits. A local limiter knows everything
-// anyway.
+// isStrict returns whether a rule's limiter spends permits. Without a link it needs none: its
+// counts have all hits.
 func isStrict(r *rules.Rule, h *counter.Host) bool {
 	return r.Enforcement == rules.Strict && !h.Config.Local
 }
 
-// clauses are what a rule says beyond its limit and that a decision has to mind: what may pass
-// beyond the limit, who has only a share of it, whether denials hold, and whether they count.
-// Limiters whose rules have none never look at any of it.
+// clauses are the parts of a rule, beyond its limit, that change decisions: hits that may pass
+// beyond the limit, classes that have only a share of it, whether denials are only shown, and
+// whether denied hits count. Limiters of rules without clauses skip all of this.
 //
-// What depends on the request makes other limits of the rule's, which are all made beforehand: the
-// limit is higher while elastic has room, and lower for a class with a share. They carry the same
-// stamp, so the same allowances; which are only ever left for the hits that fit the limit itself,
-// and by those whom all of it is for.
+// Clauses that depend on the request have Limits of their own, which are made in advance: higher
+// ones while an elastic rule has room elsewhere, and lower ones for a class with a share. All have
+// the rule's stamp, and so share its allowances. An allowance only has hits that fit the limit
+// itself, and only a class with all of the limit leaves one.
 type clauses struct {
 	Plain   *Limits            // the limit itself
 	Shadow  bool               // never denies
@@ -111,7 +112,7 @@ type clauses struct {
 	other   *Limits            // of all other classes; nil if they have all of the limit
 }
 
-// elastic is where to look for room, and what holds if there is some.
+// elastic says where to look for room, and which limits hold if there is some.
 type elastic struct {
 	Roomy *Limits
 	Below float64
@@ -123,27 +124,27 @@ type Entry struct {
 	Limiter   *Limiter
 	Limits    *Limits
 	Rule      *rules.Rule // the limits'
-	Bare      bool        // the rule has nothing that depends on the request but its key
-	KeyNumber int         // rules of the same number have the same key of a request
+	Bare      bool        // nothing in the rule depends on the request, except its key
+	KeyNumber int         // rules with the same number make the same key of a request
 	Overrides []*Entry    // by override, those with a limit of their own; else nil
 }
 
-// Limiter has the counters of one rule, and the limits that they are held to at present.
+// Limiter has the counters of one rule, and the limits that it decides by at present.
 type Limiter struct {
-	// What a check without the lock reads stands together, and apart from what is written
-	// meanwhile.
+	// The fields that a check without the lock reads are together, and apart from fields that are
+	// written meanwhile.
 	Current atomic.Pointer[Limits] // what it decides by at present
 	after   time.Duration          // how long after its end a bucket still counts
 	Hashes  bool                   // keys are hashed
 	Group   counter.Group
 
-	Owner    any          // what its user knows it as
+	Owner    any          // the check.Limiter that contains it; nil for inline limits
 	Order    uint64       // grows from limiter to limiter: the order in which counters are locked
 	Overflow atomic.Int64 // hits admitted without a counter
-	BadCosts atomic.Int64 // hits whose own cost was none
+	BadCosts atomic.Int64 // hits whose cost attribute was no cost
 }
 
-// Class are the limits for a request's class.
+// Class returns the limits for a request's class.
 func (t *Limits) Class(attrs identity.Attributes) *Limits {
 	if t.Clauses == nil || t.Clauses.classes == nil {
 		return t
@@ -156,7 +157,7 @@ func (t *Limits) Class(attrs identity.Attributes) *Limits {
 	return t.Clauses.other
 }
 
-// Whole are the limits of those who have all of the limit.
+// Whole returns the limits of a class that has all of the limit.
 func (t *Limits) Whole() *Limits {
 	if t.Full != nil {
 		return t.Full
@@ -164,13 +165,13 @@ func (t *Limits) Whole() *Limits {
 	return t
 }
 
-// isInline says whether a counter is of limits that requests bring along.
+// isInline returns whether a counter's name is that of an inline limit.
 func isInline(counter string) bool { return strings.HasPrefix(counter, inlinePrefix) }
 
 // inlinePrefix begins the names of inline limits' counters.
 const inlinePrefix = "own "
 
-// IsPlain says whether a hit is decided by nothing but a limit, and about the key as it is.
+// IsPlain returns whether a hit is decided by the limit alone, with the key as it is.
 func (t *Limits) IsPlain(key string) bool {
 	return t.plain && len(key) <= identity.MaxKey
 }

@@ -7,18 +7,18 @@ import (
 	"github.com/offpath-io/offpath/pkg/rules"
 )
 
-// Compiled is a set of rules, ready to decide by. It never changes: rules change by
-// another one.
+// Compiled is a set of rules, ready for decisions. It never changes: a change of rules replaces it.
 type Compiled struct {
 	Rules     *rules.Set
 	Revision  uint64
 	Entries   []Entry // in the order of the rules, and after them those of overrides with a limit of their own
 	RuleCount int     // how many of them are rules
 	ByName    map[string]*Limiter
-	Strict    bool // some limiter is
+	Strict    bool // some limiter is strict
 }
 
-// numberKeys finds out which rules make the same key of a request, so that it is made once.
+// numberKeys numbers the keys of the rules, so that match makes the same key of a request only
+// once.
 func (p *Compiled) numberKeys() {
 	type made struct {
 		names     string
@@ -37,7 +37,7 @@ func (p *Compiled) numberKeys() {
 	}
 }
 
-// limiter returns the ruleset's limiter of this id, or nil.
+// limiter returns the ruleset's limiter with this ID; nil if there is none.
 func (p *Compiled) limiter(id counter.ID) *Limiter {
 	if p == nil {
 		return nil
@@ -48,7 +48,7 @@ func (p *Compiled) limiter(id counter.ID) *Limiter {
 	return nil
 }
 
-// All returns the entries, none of nil.
+// All returns the entries; none for a nil Compiled.
 func (p *Compiled) All() []Entry {
 	if p == nil {
 		return nil

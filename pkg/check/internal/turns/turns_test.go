@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestFirstComeFirstServed: by the order of those who wait, not by when they enter; who leaves makes
-// the next one the first.
+// TestFirstComeFirstServed: by the order of those who wait, not by when they enter; who leaves
+// makes the next one the first.
 func TestFirstComeFirstServed(t *testing.T) {
 	var l Lines[string]
 	yes := func() bool { return true }
