@@ -4,27 +4,29 @@
 // A [Checker] holds a set of rules. [Checker.Check] finds the rules that match a request's
 // attributes and asks all of them; a [Limiter] decides by one of them about a key. [Checker.Do]
 // does the same in other modes: to look, to charge without deciding, to reserve a turn, to explain.
-// None of these does any I/O, waits for anybody, or fails: they work before the first connection
-// and while everything behind is dead. [Checker.Wait] is for callers that can wait. A Checker
-// without a [Link] is a plain local limiter.
+// None of these does I/O, blocks, or fails: they work before the first connection and while all
+// servers are down. [Checker.Wait] is for callers that can wait. A Checker without a [Link] is a
+// plain local limiter.
 //
-// Behind the decisions, [Checker.Run] moves hits along: an admitted hit is *pending* until a flush
-// freezes it into a report, *in flight* until the report is answered, and from then on part of the
-// key's *base*, the total that the fleet knows of. A key's count is always base + in flight +
-// pending, and each of these steps happens under the key's lock, so that no decision sees a hit
-// twice or not at all.
+// In the background, [Checker.Run] reports hits: an admitted hit is *pending* until a flush moves
+// it into a report, *in flight* until the report is answered, and from then on part of the key's
+// *base*, the total that the fleet knows. A key's count is always base + in flight + pending, and
+// each of these steps happens under the key's lock, so that no decision sees a hit twice or not at
+// all.
 //
-// This package is what a service calls; the rest is beneath, each package knowing only those after
-// it. internal/evaluation decides a request, internal/reporter sends reports and takes answers in,
+// Services call this package. Of the packages below, each imports only those after it:
+// internal/evaluation decides requests, internal/reporter sends reports and processes answers,
 // internal/ruleset compiles rules, internal/counter has the counts of one key and decides by them,
-// internal/fleetstate is what is known of the fleet. Below Check, Do, Wait and Settle, what depends
-// on time is a function of the time that it is given.
+// internal/fleetstate has the state of the fleet. Below Check, Do, Wait and Settle, almost
+// everything is a function of the time that it is given.
 //
-//   - check.go: the Checker and the Limiter; options.go, new.go, run.go: the goroutines around them
-//   - request.go, do.go: all modes; wait.go, line.go: callers that wait; settle.go: costs that are
-//     known afterwards
-//   - reload.go puts a set of rules in force, retired.go keeps the limiters of rules that are gone
-//   - stats.go, rulestats.go, rulecounts.go, trace.go: what others can follow
+//   - check.go: the Checker and the Limiter; decision.go: the answer; options.go, new.go: how to
+//     make a Checker; run.go: its goroutines
+//   - request.go, inlinelimit.go, do.go: all modes; wait.go, line.go: callers that wait; settle.go:
+//     costs that are known afterwards
+//   - reload.go puts a set of rules in force, and blocks (blocks.go); retired.go keeps the limiters
+//     of rules that are no longer in force
+//   - stats.go, rulestats.go, rulecounts.go, trace.go: counts and events for users of a Checker
 package check
 
 import (
@@ -46,7 +48,7 @@ import (
 // Checker decides for one set of rules at a time. Its methods are safe for concurrent use.
 type Checker struct {
 	o        Options
-	ruleset  atomic.Pointer[ruleset.Compiled] // what it decides by at present
+	ruleset  atomic.Pointer[ruleset.Compiled] // in force
 	settling settlement.Queue
 	receipts atomic.Uint64 // the number of the last one
 
@@ -62,15 +64,15 @@ type Checker struct {
 	lines    turns.Lines[evaluation.LineID]
 	reporter reporter.Reporter
 	ended    chan struct{} // closed when Run has
-	swaps    swaps         // of rules, for who waits
+	swaps    swaps         // changes of rules, for callers that wait
 	end      sync.Once
 }
 
-// Limiter decides by one rule. Its methods are safe for concurrent use and do not wait. For all
-// that Check does not do, pass it to [Checker.Do] or [Checker.Wait].
+// Limiter decides by one rule. Its methods are safe for concurrent use and do not wait. For other
+// modes, pass it to [Checker.Do] or [Checker.Wait].
 type Limiter struct{ core ruleset.Limiter }
 
-// limiterOf returns the limiter that users of the checker know.
+// limiterOf returns the Limiter that users of the checker have.
 func limiterOf(l *ruleset.Limiter) *Limiter { return l.Owner.(*Limiter) }
 
 // Check decides for one hit of this cost against key, and charges it if it may pass. A cost below 1
@@ -100,30 +102,30 @@ func (c *Checker) Check(attrs identity.Attributes, cost int64) (d Decision) {
 
 // retirees are the limiters whose rules are no longer in force. The reporter's lock guards them.
 type retirees struct {
-	retired  []*ruleset.Limiter        // the one to look at next first; some have come back since
+	retired  []*ruleset.Limiter        // in the order in which to look at them; some are in force again
 	listed   map[*ruleset.Limiter]bool // they are in retired
 	at       map[counter.ID]*ruleset.Limiter
 	released map[counter.ID]released
-	past     map[string]RuleStats // by rule, what those that are gone have counted, while the rule is in force
+	past     map[string]RuleStats // by rule, the counts of released limiters, while the rule is in force
 	removed  RuleStats            // the same of all other rules
 
 	installs uint64 // how many rulesets there have been
-	swept    uint64 // the last one after which the weak pointers were looked through
+	swept    uint64 // the last one after which the weak pointers were swept
 }
 
-// gone is what is kept of a limiter that has been let go.
+// released is the rest of a limiter that has been released.
 type released struct {
 	limiter   weak.Pointer[ruleset.Limiter]
 	forgotten int64 // see the group's Strict
 }
 
-// swaps tell who waits that the rules have changed.
+// swaps tells callers that wait of changes of the rules.
 type swaps struct {
 	mu sync.Mutex
-	ch chan struct{} // nil if nobody has asked
+	ch chan struct{} // nil if no caller waits for the next change
 }
 
-// next is closed at the next change.
+// next returns a channel that is closed at the next change.
 func (s *swaps) next() <-chan struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -142,8 +144,8 @@ func (s *swaps) tell() {
 	}
 }
 
-// limiters are all that may hold anything: those in force, in the order of their rules, those that
-// have retired, and those of limits that requests have brought along.
+// limiters returns all limiters that may hold anything: those in force, in the order of their
+// rules, retired ones, and those of inline limits.
 func (c *Checker) limiters() iter.Seq[*ruleset.Limiter] {
 	return func(yield func(*ruleset.Limiter) bool) {
 		for _, e := range c.ruleset.Load().Entries {

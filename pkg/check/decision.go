@@ -60,12 +60,14 @@ const (
 	Local = fleetstate.Local
 	// Fresh: an aggregator has been heard within Options.StaleAfter.
 	Fresh = fleetstate.Fresh
-	// Stale: none has; what was known of others is ageing.
+	// Stale: no aggregator has been heard within Options.StaleAfter. The forecast of others' hits
+	// fades.
 	Stale = fleetstate.Stale
-	// LocalShare: none has for Options.ShareAfter, or none ever and Options.ExpectCheckers says
-	// that there are others. This checker keeps to its share of every limit.
+	// LocalShare: no aggregator has been heard for Options.ShareAfter, or none was ever heard and
+	// Options.ExpectCheckers says that there are others. This checker keeps to its share of every
+	// limit.
 	LocalShare = fleetstate.LocalShare
-	// Outage: none has for Options.OutageAfter; rules decide by OnOutage. Decisions of rules that
-	// keep to their share say LocalShare.
+	// Outage: no aggregator has been heard for Options.OutageAfter; rules decide by OnOutage.
+	// Decisions of rules that keep to their share say LocalShare.
 	Outage = fleetstate.Outage
 )

@@ -14,13 +14,13 @@ import (
 	"github.com/offpath-io/offpath/pkg/rules"
 )
 
-// Callers who wait for one key under a window stand in line, in the order in which they came to
-// this checker. Only the first asks again; it keeps its place until it has been decided, and the
-// next one is told. Under buckets, where each has its turn when it comes, a line only counts who
-// waits.
+// Callers that wait for one key under a window stand in line, in the order in which they came to
+// this checker. Only the first one asks again. It keeps its place until its hit has been decided;
+// then the next one is told. Under token and leaky buckets each caller gets its turn when it comes,
+// and a line only counts the callers that wait.
 
 // caller is one call of Wait that waits for its turn. It stands in one line at a time, so that
-// nobody waits in a circle.
+// callers cannot wait for each other in a circle.
 type caller struct {
 	checker *Checker
 	begun   time.Time
@@ -32,8 +32,8 @@ func (c *Checker) newCaller() *caller {
 	return &caller{checker: c, begun: time.Now(), number: c.waits.Add(1)}
 }
 
-// enter gets in line, unless too many wait, before those who came later. Who is there already
-// stays.
+// enter joins a line, before callers that came later, unless too many wait. A caller that is in the
+// line stays there.
 func (w *caller) enter(at evaluation.LineID, cost int64) bool {
 	if w.place != nil && w.place.ID == at {
 		return true
@@ -44,7 +44,7 @@ func (w *caller) enter(at evaluation.LineID, cost int64) bool {
 	if most == 0 {
 		most = rules.DefaultDepth
 	}
-	if r.Algorithm == rules.LeakyBucket { // who has a place in the queue waits
+	if r.Algorithm == rules.LeakyBucket { // a caller with a place in the queue waits
 		most = w.checker.o.MaxWaiting
 	}
 	w.place = w.checker.lines.Enter(at, w.number, max(cost, 1), most, w.checker.waiting.Enter)
@@ -60,8 +60,9 @@ func (w *caller) leave() {
 	}
 }
 
-// pause lets the first in line wait for so long, or until the rules change; others until they are
-// the first, or have waited for most, unless that is 0: then the error is errLate.
+// pause waits. The first caller in line waits for wait, or until the rules change. Others wait
+// until they are the first; if they have waited for most by then, and most is not 0, the error is
+// errLate.
 func (w *caller) pause(ctx context.Context, wait, most time.Duration, swap <-chan struct{}) error {
 	if w.place.IsFirst() {
 		return w.checker.pause(ctx, wait, swap)
@@ -76,17 +77,17 @@ func (w *caller) pause(ctx context.Context, wait, most time.Duration, swap <-cha
 	return cmp.Or(err, errLate)
 }
 
-// errLate ends a wait that may not last until its turn.
+// errLate ends a wait that would be too long.
 var errLate = errors.New("check: the turn has not come in time")
 
-// denyUnasked counts a denial of a hit that others were before.
+// denyUnasked counts the denial of a hit that others were in line before.
 func denyUnasked(l *ruleset.Limiter, key string) {
 	l.Group.Tallies[0].Denied.Add(1)
 	l.Group.NoteDenied(string(l.Group.Host.AppendText(nil, key)), 1)
 }
 
-// behindOthers is the denial of a hit in whose line others wait. It may pass when all of them have:
-// not before as many hits fit, or all that can fit at once.
+// behindOthers returns the denial of a hit in whose line others wait. The hit may pass after all of
+// theirs: when the hits of all fit, or as many as can fit at once.
 func (c *Checker) behindOthers(at evaluation.LineID, attrs identity.Attributes, cost int64) Decision {
 	l := at.Limiter
 	t := l.Current.Load()
@@ -101,7 +102,7 @@ func (c *Checker) behindOthers(at evaluation.LineID, attrs identity.Attributes, 
 	return Decision(d)
 }
 
-// pause waits for so long, or until the rules change.
+// pause waits for this time, or until the rules change.
 func (c *Checker) pause(ctx context.Context, wait time.Duration, swap <-chan struct{}) error {
 	timer := time.NewTimer(wait)
 	defer timer.Stop()

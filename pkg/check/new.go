@@ -22,14 +22,14 @@ func New(o Options) (*Checker, error) {
 		Local: o.Link == nil, NoForecast: o.Tuning.NoForecast, OnDenied: o.OnDenied, Now: o.Now, KeyHash: o.KeyHash,
 		FlushEvery: o.FlushEvery, FlushFloor: o.Tuning.FlushFloor, QuietFor: o.QuietFor,
 	})
-	c.o.Rules = nil // they are not in force for ever
+	c.o.Rules = nil // they need not stay in memory once other rules are in force
 	c.reporter.Init(&c.host, reporter.Config{
 		Link: o.Link, Epoch: o.Epoch, Groups: ruleGroups{c}, Settling: &c.settling, Trace: o.tracing(), Now: c.host.OwnTime,
 		FlushEvery: o.FlushEvery, HelloEvery: o.HelloEvery,
 		StaleAfter: o.StaleAfter, ShareAfter: o.ShareAfter, OutageAfter: o.OutageAfter,
 		ExpectCheckers: o.ExpectCheckers, Tuning: o.Tuning,
 	})
-	c.host.UpdateNormalInterval()
+	c.host.UpdateNormalInterval() // checks read both intervals before the first flush
 	c.waiting.Init(&c.host, c.ruleset.Load, c.ended, int64(o.MaxWaiting))
 	c.install(c.compile(o.Rules, o.Revision, 0, nil), nil)
 	return c, nil
@@ -44,8 +44,8 @@ func (c *Checker) Limiter(rule string) (*Limiter, bool) {
 	return limiterOf(l), true
 }
 
-// Rules returns the set in force, which never changes: another one has taken its place when the
-// pointer is another.
+// Rules returns the set in force. A set never changes: if the pointer differs, another set is in
+// force.
 func (c *Checker) Rules() *rules.Set { return c.ruleset.Load().Rules }
 
 // Revision returns the revision of the rules in force.

@@ -45,8 +45,8 @@ func (c *Checker) SetRules(set *rules.Set, revision uint64) error {
 	return nil
 }
 
-// install puts a ruleset in force. It returns whether there are limiters whose counters have to be
-// adjusted, which are marked.
+// install puts a ruleset in force. It marks limiters whose counters have to be adjusted, and
+// returns whether there are any.
 func (c *Checker) install(next, old *ruleset.Compiled) (adjust bool) {
 	c.reporter.Lock()
 	defer c.reporter.Unlock()
@@ -85,11 +85,11 @@ func (c *Checker) install(next, old *ruleset.Compiled) (adjust bool) {
 	return adjust
 }
 
-// adjust brings the counters of limiters that have changed in line with their new limits. Decisions
-// need none of it: it is there so that what was left to rest under the old ones moves if it should
-// not rest under the new.
+// adjust adjusts the counters of changed limiters to their new limits. Decisions do not depend on
+// it: deferred hits are reported if the new limits require it, and permits are returned or asked
+// for.
 func (c *Checker) adjust(fleet int64) {
-	number := c.retirees.installs // nobody else changes it while reload is locked
+	number := c.retirees.installs // it does not change while reload is locked
 	c.host.Table.Each(func(x *counter.Counter) {
 		if x.Group.Changed == number {
 			x.Adjust(fleet)
@@ -122,13 +122,13 @@ func (c *Checker) SetBlocks(list []Block) {
 	}
 }
 
-// compile makes a ruleset of a set, which comes into force at a time of the fleet. old is the one
-// in force, nil in the beginning. Nothing is changed.
+// compile makes a ruleset of a set, to be in force from the fleet's time inForce on. old is the
+// ruleset in force, nil at first. It puts nothing in force.
 func (c *Checker) compile(set *rules.Set, revision uint64, inForce int64, old *ruleset.Compiled) *ruleset.Compiled {
 	return ruleset.Compile(set, revision, inForce, old, c.blocks, &c.host, ruleset.Source{Find: c.findRetired, Make: c.newLimiter})
 }
 
-// newLimiter makes a limiter of a rule that has never had one.
+// newLimiter makes a limiter for a rule without one.
 func (c *Checker) newLimiter(r *rules.Rule) *ruleset.Limiter {
 	l := new(Limiter)
 	l.core.Owner = l

@@ -13,7 +13,7 @@ import (
 type Request struct {
 	// Attributes describe the request. A Limiter and an Inline limit do not look at them.
 	Attributes identity.Attributes
-	// Limiter of the same checker: it decides alone.
+	// Limiter, of the same checker, decides alone.
 	Limiter *Limiter
 	// Inline is a limit that the request brings along: it decides alone. Rules do not matter to it,
 	// nor do changes of rules.
@@ -43,8 +43,9 @@ const (
 	// left now.
 	Peek
 	// Record charges without deciding, whether or not there is room: for a cost that is known only
-	// afterwards, such as that of a login that has failed. Before, Peek. It charges no rule whose
-	// lists, overrides or blocks allow, deny or exempt the caller. The decision is empty.
+	// afterwards, such as that of a failed login. Use Peek to decide beforehand. It does not charge
+	// rules whose lists, overrides or blocks allow, deny or exempt the caller. The decision is
+	// empty.
 	Record
 	// Reserve is Charge for callers that would rather wait for their turn than be denied. A hit
 	// that does not fit now is charged all the same, if it will fit: into a leaky bucket's queue as
@@ -66,7 +67,7 @@ const (
 type Result struct {
 	Decision
 	// Delay is how long from the call of Do until it is a reserved request's turn: that of the rule
-	// that makes it wait longest. 0: it may pass now.
+	// that makes it wait longest. It is 0 if the request may pass now.
 	Delay time.Duration
 	// Receipt names what the request was charged with, for one call of [Checker.Settle] at any
 	// checker of the fleet. It is "" if the request did not ask for one or was not charged. It has
@@ -111,7 +112,7 @@ type Explanation struct {
 	Key      string
 	// Limit that decides the request, with what overrides, throttle and priority change.
 	Limit int64
-	// Cost in hits. BadCost: the cost attribute is invalid, so Cost is the caller's.
+	// Cost in hits. BadCost means that the cost attribute is invalid, so that Cost is the caller's.
 	Cost    int64
 	BadCost bool
 	// Count is the number of hits that are known to lie in the window. Others is the number that
@@ -119,11 +120,11 @@ type Explanation struct {
 	Count, Others float64
 	// Room is how many hits would pass now.
 	Room int64
-	// Denies: the rule would deny the request. RetryAfter is that denial's.
+	// Denies means that the rule would deny the request. RetryAfter is that denial's.
 	Denies     bool
 	RetryAfter time.Duration
-	// Shadow: the rule only shows its denials.
+	// Shadow means that the rule only shows its denials.
 	Shadow bool
-	// Decides: Check would name this rule.
+	// Decides means that Check would name this rule.
 	Decides bool
 }

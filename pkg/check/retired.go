@@ -9,11 +9,12 @@ import (
 )
 
 // A limiter whose rule is no longer in force has *retired*: what it holds is still reported,
-// answered and given back. When nothing is left it is let *go*, and only a weak pointer to it is
-// kept: if somebody still holds it and uses it, it is *revived*, and retired again; if its rule
-// comes back it is the rule's limiter again, since there must never be two of one id.
+// answered and given back. When nothing is left it is *released*, and only a weak pointer to it is
+// kept. If a caller still has it and uses it, it is *revived*: it is retired again. If its rule
+// comes back, it is the rule's limiter again, since there must never be two groups with the same
+// ID.
 
-// findRetired finds limiters of earlier rulesets by their ids; nil where there is none.
+// findRetired returns limiters of earlier rulesets by their IDs, nil for an ID without one.
 func (c *Checker) findRetired(ids []counter.ID) []*ruleset.Limiter {
 	c.reporter.Lock()
 	defer c.reporter.Unlock()
@@ -26,7 +27,7 @@ func (c *Checker) findRetired(ids []counter.ID) []*ruleset.Limiter {
 	return found
 }
 
-// retire takes in that a limiter's rule is no longer in force.
+// retire marks a limiter as retired: its rule is no longer in force.
 func (c *Checker) retire(l *ruleset.Limiter) {
 	l.Group.Retired.Store(true)
 	if c.retirees.at == nil {
@@ -40,7 +41,7 @@ func (c *Checker) retire(l *ruleset.Limiter) {
 	c.retirees.at[l.Group.ID()] = l
 }
 
-// comeBack takes in that a limiter's rule is in force, maybe again.
+// comeBack marks a limiter as in force, maybe again.
 func (c *Checker) comeBack(l *ruleset.Limiter) {
 	id := l.Group.ID()
 	g, known := c.retirees.released[id]
@@ -48,7 +49,7 @@ func (c *Checker) comeBack(l *ruleset.Limiter) {
 	case l.Group.Retired.Swap(false):
 		l.Group.Released.Store(false)
 		delete(c.retirees.at, id)
-	case known && l.Group.Strict != nil: // a new one, in place of one that nobody holds any more
+	case known && l.Group.Strict != nil: // a new one, in place of one that has been collected
 		l.Group.Strict.Forgotten.Store(max(l.Group.Strict.Forgotten.Load(), g.forgotten))
 	}
 	delete(c.retirees.released, id)
@@ -57,7 +58,7 @@ func (c *Checker) comeBack(l *ruleset.Limiter) {
 // retiredAtOnce is how many retired limiters a flush looks at, in turn.
 const retiredAtOnce = 64
 
-// releaseRetired lets retired limiters go that hold nothing any more, and takes those back that
+// releaseRetired releases retired limiters that hold nothing any more, and takes those back that
 // hold something again.
 func (c *Checker) releaseRetired(fleet int64) {
 	c.takeRevived()
@@ -71,7 +72,7 @@ func (c *Checker) releaseRetired(fleet int64) {
 			continue
 		}
 		delete(f.listed, l)
-		if !l.Group.Retired.Load() { // it has come back
+		if !l.Group.Retired.Load() { // its rule is in force again
 			continue
 		}
 		c.keepStats(l)
@@ -107,7 +108,7 @@ func (c *Checker) takeRevived() {
 	}
 }
 
-// keepStats puts down what a limiter that is let go has counted.
+// keepStats keeps the counts of a limiter that is being released.
 func (c *Checker) keepStats(l *ruleset.Limiter) {
 	s, f := c.takeStats(l), &c.retirees
 	if _, ok := c.ruleset.Load().ByName[l.Group.Name]; ok {
@@ -124,11 +125,11 @@ func (c *Checker) keepStats(l *ruleset.Limiter) {
 	delete(f.past, l.Group.Name)
 }
 
-// ruleGroups finds the groups of a checker's rules for its reporter.
+// ruleGroups gives the reporter the groups of a checker's rules.
 type ruleGroups struct{ *Checker }
 
-// Find returns the group of the rule in force that a message's rule is, or of an inline limit; nil
-// if there is none, or if it has another window or algorithm, which makes it another counter.
+// Find returns the group of a message's rule, if the rule is in force, or of an inline limit; nil
+// if there is none, or if its window or algorithm differs: then its counters are others.
 func (c ruleGroups) Find(r *events.Rule) *counter.Group {
 	l := c.ruleset.Load().ByName[r.GetName()]
 	if l == nil {
@@ -140,14 +141,14 @@ func (c ruleGroups) Find(r *events.Rule) *counter.Group {
 	return &l.Group
 }
 
-// Revive takes limiters back that were used after they had been let go.
+// Revive takes limiters back that were used after they had been released.
 func (c ruleGroups) Revive() { c.takeRevived() }
 
-// Release lets retired limiters go.
+// Release releases retired limiters.
 func (c ruleGroups) Release(fleet int64) { c.releaseRetired(fleet) }
 
-// counting finds the group whose counters are those of a rule of a receipt, of a rule that is in
-// force or was and may come back; nil if there is none that may hold anything.
+// counting returns the group with the counters of a receipt's rule, in force or retired; nil if
+// there is none that may hold anything.
 func (c *Checker) counting(r *events.Rule) *counter.Group {
 	if l := c.ruleset.Load().ByName[r.GetName()]; l != nil && l.Group.Counts(r) {
 		return &l.Group

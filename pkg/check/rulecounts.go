@@ -6,11 +6,10 @@ import (
 	"github.com/offpath-io/offpath/pkg/check/internal/ruleset"
 )
 
-// stats returns a limiter's counters, but for what has been put down as past. The reporter is
-// locked.
+// stats returns a limiter's counts, without those that keepStats has kept. The reporter is locked.
 func (c *Checker) stats(l *ruleset.Limiter) RuleStats { return c.readStats(l, (*atomic.Int64).Load) }
 
-// takeStats returns a limiter's counters, to be put down as past.
+// takeStats returns a limiter's counts, for keepStats, and resets them.
 func (c *Checker) takeStats(l *ruleset.Limiter) RuleStats {
 	s := c.readStats(l, func(n *atomic.Int64) int64 { return n.Swap(0) })
 	l.Group.Reports.Answered, l.Group.Reports.Lost = 0, 0

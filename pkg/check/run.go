@@ -15,11 +15,11 @@ import (
 // ErrUnreported is wrapped by the error of Run if hits could not be delivered before it stopped.
 var ErrUnreported = errors.New("hits left unreported")
 
-// Run keeps the clock, flushes, listens and lets idle keys go, until ctx is done; then it delivers
-// what is pending, within Options.DrainTimeout, and returns. Checks work before, during and after.
-// It must not run twice. Under strict enforcement no hit passes once ctx is done: what permits are
-// left are given back. The error wraps ErrUnreported if hits had to be left, or is the Link's if
-// that could not listen.
+// Run keeps the clock, flushes, listens and evicts idle keys, until ctx is done; then it delivers
+// pending hits, within Options.DrainTimeout, and returns. Checks work before, during and after. It
+// must not run twice. Under strict enforcement no hit passes once ctx is done: the permits that are
+// left are returned. The error wraps ErrUnreported if hits could not be delivered, or is the Link's
+// if it could not listen.
 func (c *Checker) Run(ctx context.Context) error {
 	if c.o.Link != nil && c.o.MaxIdleKeys > 0 {
 		if err := c.host.Idle.Open(c.o.MaxIdleKeys); err != nil {
@@ -28,7 +28,7 @@ func (c *Checker) Run(ctx context.Context) error {
 		defer c.host.Idle.Close()
 	}
 	defer c.end.Do(func() { close(c.ended) })
-	// What runs behind ends after the drain, not when ctx does.
+	// Background goroutines stop after the drain.
 	work, stop := context.WithCancel(context.WithoutCancel(ctx))
 	var running sync.WaitGroup
 	defer running.Wait()
@@ -46,7 +46,7 @@ func (c *Checker) Run(ctx context.Context) error {
 	return c.drain()
 }
 
-// tickUntil writes the time down for checks to read.
+// tickUntil ticks the clock, which checks read.
 func (c *Checker) tickUntil(ctx context.Context) {
 	defer c.host.Clock.Stop()
 	ticker := time.NewTicker(fleetclock.TickEvery)
@@ -61,8 +61,8 @@ func (c *Checker) tickUntil(ctx context.Context) {
 	}
 }
 
-// stepFloor is the least time from a step to one that Run is woken for, however often that is. A
-// step that is due comes when it is due: reports are to be made in the rounds of the fleet.
+// stepFloor is the least time from a step to one for which Run is woken, even if it is woken often.
+// It does not delay a step that is due: reports must be made in the fleet's rounds.
 const stepFloor = time.Millisecond
 
 // stepUntil takes steps when they are due, or sooner when woken.
@@ -97,8 +97,8 @@ func (c *Checker) stepUntil(ctx context.Context, listening <-chan error) error {
 	}
 }
 
-// drain flushes until everything that was pending when it began is answered, or the time is up, and
-// says goodbye.
+// drain flushes until all hits that were pending at its beginning are answered, or DrainTimeout is
+// over, and sends the last hello.
 func (c *Checker) drain() error {
 	if c.o.Link == nil {
 		return nil
@@ -131,15 +131,15 @@ func (c *Checker) undelivered() error {
 	return nil
 }
 
-// Receive takes in a message for this checker: the answer to a report or to a hello, or an alarm.
-// It counts and ignores what it cannot read. Run calls it for everything that the Link hears. It
-// does not keep payload.
+// Receive processes a message for this checker: the answer to a report, a lease request or a hello,
+// an alarm, or the notice that a message was not heard. It counts and ignores messages that it
+// cannot read. Run calls it for all messages of the Link. It does not keep payload.
 func (c *Checker) Receive(kind events.Kind, payload []byte) { c.reporter.Receive(kind, payload) }
 
-// Step does everything that is due: heartbeat, flush, repeats, and eviction of idle counters. Run
-// calls it. A simulation that has a clock of its own (Options.Now) calls it instead of Run. It
-// returns the time of the next call by the same clock; that may come sooner, and should if Wake
-// says so.
+// Step does everything that is due: heartbeat, flush, repeats, lease requests, and eviction of idle
+// counters. Run does the same. A simulation with its own clock (Options.Now) calls it instead of
+// Run. It returns the time of the next call by the same clock; the call may come sooner, and should
+// if Wake is sent to.
 func (c *Checker) Step() (next time.Time) {
 	return time.Unix(0, c.reporter.Step(c.host.OwnTime(), false))
 }
@@ -149,5 +149,5 @@ func (c *Checker) Step() (next time.Time) {
 // call, flushes are not more frequent than the checker allows.
 func (c *Checker) Wake() <-chan struct{} { return c.host.Wake }
 
-// drainEvery is how often the last flush looks whether it is done.
+// drainEvery is the time between steps of the drain.
 const drainEvery = 5 * time.Millisecond

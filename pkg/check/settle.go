@@ -53,7 +53,7 @@ func (c *Checker) Settle(receipt string, cost int64) error {
 	if age := time.Duration(fleet - m.GetMade()); age > events.MaxReceiptAge || age < -receiptAhead {
 		return fmt.Errorf("%w: it was made %v ago", ErrReceiptAge, age.Round(time.Second))
 	}
-	if c.o.Link == nil && m.GetEpoch() != c.o.Epoch { // nobody knows where it was settled before
+	if c.o.Link == nil && m.GetEpoch() != c.o.Epoch { // it may have been settled at the other checker
 		return fmt.Errorf("%w: of another checker, and this one is alone", ErrReceipt)
 	}
 	list := make([]*events.Settlement, len(m.Charges))
@@ -71,7 +71,7 @@ func (c *Checker) Settle(receipt string, cost int64) error {
 	return nil
 }
 
-// receipt is that of a hit that was charged so at the fleet's time now.
+// receipt makes the receipt of a hit with these charges, at the fleet's time now.
 func (c *Checker) receipt(charges []*events.Charge, now int64) string {
 	m := &events.Receipt{Epoch: c.o.Epoch, Made: now, Charges: charges}
 	numbers := uint64(max(len(charges), 1))
@@ -86,8 +86,8 @@ func (c *Checker) receipt(charges []*events.Charge, now int64) string {
 // receiptAhead is how far in the future a receipt may have been made: clocks differ a little.
 const receiptAhead = 10 * time.Minute
 
-// noteSettlement lets the key's next report tell of a settlement's effect, soon if that matters. A
-// local limiter has it at once.
+// noteSettlement makes the key's next report ask for a settlement's effect, soon if others should
+// know. Without a link it takes effect at once.
 func (c *Checker) noteSettlement(s *events.Settlement, fleet int64) {
 	charge := s.GetCharge()
 	g := c.counting(charge.GetRule())

@@ -5,9 +5,9 @@ import "time"
 // Stats is a snapshot of a checker's counters: every decision that was made before it was asked for
 // is in them.
 type Stats struct {
-	// Rules in the order of the rule set in force, then those that are not in force any more but
-	// still have something to report, and in no order the limits that requests have brought along
-	// ([InlineLimit]). No name is there twice.
+	// Rules has the rules in force, in the order of the set; then those that are not in force any
+	// more but still have something to report; then, in no order, inline limits ([InlineLimit]). No
+	// name is there twice.
 	Rules []RuleStats
 	// Removed is the sum of all rules that are not in force any more and have nothing left to
 	// report.
@@ -23,17 +23,18 @@ type Stats struct {
 	// Waiting is how many callers of Wait wait now.
 	LeasesSent, LeasesRepeated, LeasesAnswered, LeasesRefused int64
 	Waiting                                                   int
-	// Settlements taken in, one for each rule that a receipt names; answered; given up, because
+	// Settlements accepted, one for each rule that a receipt names; answered; given up, because
 	// they had become too old or were refused. The others wait.
 	SettlementsTaken, SettlementsAnswered, SettlementsLost int64
-	// Alarms taken in. Ignored counts answers to what had been answered before, Unreadable messages
-	// and answers that made no sense.
+	// Alarms received. Ignored counts answers to reports and requests that had been answered
+	// before. Unreadable counts messages that could not be read, answers that made no sense, and
+	// refusals of reports and lease requests.
 	Alarms, Ignored, Unreadable int64
 	// Freshness of what this checker knows, and how long ago it last heard of an aggregator (0 if
 	// never, 1 ns at least if ever).
 	Freshness Freshness
 	Heard     time.Duration
-	// Shards and Checkers as the last welcome said; 0 before.
+	// Shards and Checkers are from the last welcome; 0 before the first.
 	Shards, Checkers int
 	// ClockOffset is how far the fleet's time is ahead of this process' own.
 	ClockOffset time.Duration
@@ -86,8 +87,8 @@ func (c *Checker) Stats() Stats {
 	return s
 }
 
-// ruleStats are the counters by the names of the rules: a rule that has started clean is one with
-// what it was before.
+// ruleStats returns the counts by the names of the rules: a rule that has started clean is added to
+// the former one.
 func (c *Checker) ruleStats() []RuleStats {
 	var all []RuleStats
 	at := make(map[string]int)

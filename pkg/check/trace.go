@@ -2,14 +2,14 @@ package check
 
 import "github.com/offpath-io/offpath/pkg/check/internal/reporter"
 
-// Tracing is told of a report that is about to be sent for the first time, of so many keys and to
-// this shard. If the report is to be traced it returns the W3C traceparent that goes with it, of at
-// most events.MaxTrace bytes, and a function that is told what becomes of it; else "" and nil. Both
-// are called one at a time, with a lock held: they must be quick, and must not call the checker. Of
-// a report that is not answered when the checker stops nothing more is told.
+// Tracing is called with a report that is about to be sent for the first time: its shard, its
+// sequence and its number of keys. To trace the report, it returns a W3C traceparent for it, of at
+// most events.MaxTrace bytes, and a function that is called with its events; otherwise "" and nil.
+// Both are called one at a time, with a lock held: they must be quick, and must not call the
+// checker. If a report is not answered when the checker stops, there are no more events.
 type Tracing func(shard uint32, sequence uint64, keys int) (traceparent string, follow func(TraceEvent))
 
-// TraceEvent is what has become of a report.
+// TraceEvent is an event in the life of a report.
 type TraceEvent uint8
 
 // The events of a report's life, of which the last one is TraceMerged or TraceGivenUp.
@@ -18,9 +18,9 @@ const (
 	TraceRepeated = TraceEvent(reporter.Repeated)
 	// TraceRefused: an aggregator has refused it.
 	TraceRefused = TraceEvent(reporter.Refused)
-	// TraceAnswered: its answer has come, and is taken in now.
+	// TraceAnswered: its answer has come, and is processed now.
 	TraceAnswered = TraceEvent(reporter.Answered)
-	// TraceMerged: that has been done.
+	// TraceMerged: its answer has been processed.
 	TraceMerged = TraceEvent(reporter.Merged)
 	// TraceGivenUp: its hits are lost.
 	TraceGivenUp = TraceEvent(reporter.GivenUp)

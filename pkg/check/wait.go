@@ -101,8 +101,8 @@ func (c *Checker) waitForLimiter(ctx context.Context, r *Request) (Result, error
 	}
 }
 
-// giveUp denies a request that has not had its turn after all, and would have had to wait for so
-// long.
+// giveUp denies a request that has not had its turn. wait is how long it would still have had to
+// wait.
 func giveUp(
 	res Result, r *Request, wait time.Duration, others bool, err error,
 ) (Result, error) {
@@ -192,8 +192,8 @@ func (c *Checker) othersWait(w *caller, attrs identity.Attributes, cost int64) (
 	})
 }
 
-// findLine returns the first line of the request that is the one, of those under rules that let
-// callers wait and limit this one.
+// findLine returns the first line of the request for which isIt returns true, of rules that limit
+// the request and let callers wait.
 func (c *Checker) findLine(
 	attrs identity.Attributes, cost int64, isIt func(evaluation.Queued) bool,
 ) (found evaluation.Queued, ok bool) {
@@ -207,8 +207,8 @@ func (c *Checker) findLine(
 	return found, ok
 }
 
-// inLine finds the one limiter that a request is limited by, if callers wait there in turn: a
-// bucket that drains, of a rule that is the same to all requests but for their keys.
+// inLine returns the only limiter of a request, if its callers wait for turns: a token or leaky
+// bucket, of a rule that treats all requests alike, except for their keys.
 func (c *Checker) inLine(attrs identity.Attributes) (l *Limiter, key string, ok bool) {
 	p := c.ruleset.Load()
 	var room [8]*rules.Rule
@@ -224,7 +224,7 @@ func (c *Checker) inLine(attrs identity.Attributes) (l *Limiter, key string, ok 
 	return limiterOf(e.Limiter), string(text), ok
 }
 
-// fitsDeadline says whether ctx lasts so long, as far as it says.
+// fitsDeadline returns whether ctx has no deadline within this time.
 func fitsDeadline(ctx context.Context, wait time.Duration) bool {
 	deadline, ok := ctx.Deadline()
 	return !ok || time.Until(deadline) >= wait
