@@ -252,7 +252,7 @@ func TestLimiterIsUsedAfterItsRule(t *testing.T) {
 	reload(t, c, now, rule("s", 10, time.Minute, 1))
 	pass(time.Minute)
 	require(t, l.core.Group.Released.Load() && len(c.Stats().Rules) == 1 && c.Stats().Removed.Charged == 2,
-		"it has not been let go: %+v", c.Stats())
+		"it has not been released: %+v", c.Stats())
 	hit(l, now, "k", 12)
 	pass(100 * time.Millisecond)
 	s := c.Stats()
@@ -261,13 +261,13 @@ func TestLimiterIsUsedAfterItsRule(t *testing.T) {
 		"it is used again, and %+v", s.Rules)
 	pass(time.Minute)
 	s = c.Stats()
-	expect(t, len(s.Rules) == 1 && s.Removed.Charged == 12 && s.Removed.Answered == 12, "it has not been let go again: %+v", s)
+	expect(t, len(s.Rules) == 1 && s.Removed.Charged == 12 && s.Removed.Answered == 12, "it has not been released again: %+v", s)
 	reload(t, c, now, rule("r", 5, time.Second, 1))
 	expect(t, limiter(t, c, "r") == l && !l.core.Group.Released.Load() && left(l, now, "k") == 5, "it has not come back")
 	pass(time.Minute)
 }
 
-// collected waits until nobody holds a limiter that has been let go.
+// collected waits until no caller holds a limiter that has been released.
 func collected(t *testing.T, c *Checker) {
 	t.Helper()
 	for range 10 {
@@ -301,7 +301,7 @@ func TestRulesThatComeAndGoAreCountedOnce(t *testing.T) {
 	}
 }
 
-// TestStatsOfALimiterInUse: hits of a limiter that was let go are in the statistics at once.
+// TestStatsOfALimiterInUse: hits of a limiter that was released are in the statistics at once.
 func TestStatsOfALimiterInUse(t *testing.T) {
 	c := newChecker(t, Options{}, rule("r", 100, time.Second, 1))
 	l := limiter(t, c, "r")
@@ -313,7 +313,7 @@ func TestStatsOfALimiterInUse(t *testing.T) {
 		}
 		atTime(now, c).Step()
 	}
-	require(t, l.core.Group.Released.Load(), "it has not been let go")
+	require(t, l.core.Group.Released.Load(), "it has not been released")
 	atTime(now, l).Check("k", 1)
 	s := c.Stats()
 	charged := s.Removed.Charged

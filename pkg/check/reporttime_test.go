@@ -52,8 +52,9 @@ func TestDeferredKeysWait(t *testing.T) {
 	}
 }
 
-// TestQuietNoMore: an alarm, or checks that bring the key near its limit, end the wait.
-func TestQuietNoMore(t *testing.T) {
+// TestDeferralEnds: an alarm, or checks that bring the key to the forecast threshold, end the
+// deferral.
+func TestDeferralEnds(t *testing.T) {
 	for name, end := range map[string]func(f *fleet, l *Limiter, now int64){
 		"alarm far from the limit": func(f *fleet, l *Limiter, now int64) { f.alarm(now, 1, l, "k", 100) },
 		"alarm near the limit":     func(f *fleet, l *Limiter, now int64) { f.alarm(now, 1, l, "k", 600) },

@@ -196,7 +196,7 @@ const stripes = 16
 // need it.
 type more struct {
 	counts   []int64      // totals, newest first, then pending, if inline is too short
-	forecast *Forecast    // of a key near its limit
+	forecast *Forecast    // of a key above the forecast threshold
 	level    *level.State // of a token or leaky bucket
 	// refunded is the hits that were given back per bucket, newest first, and net memory for net.
 	refunded, net []int64

@@ -151,7 +151,7 @@ func (c Locked) mayLeave(room, fleet int64, crowded bool) bool {
 	switch {
 	case c.isEmpty() || over:
 		return true
-	case c.Group.Host.Config.Local: // nobody else knows this count
+	case c.Group.Host.Config.Local: // no other checker or store has this count
 		return false
 	case room < 1:
 		return crowded && c.silent(fleet) >= activityUnits(silentBlock)

@@ -41,7 +41,7 @@ func (a *evaluation) askViews(now int64) Decision {
 	var d Decision
 	a.askAll(&d, now)
 	for i := range a.decisions {
-		a.decisions[i].Counter = counter.Locked{} // nobody has locked it
+		a.decisions[i].Counter = counter.Locked{} // it is a view, which unlock must not unlock
 	}
 	return d
 }

@@ -25,7 +25,8 @@ import (
 // Tried: a straight line from count to count (it found 30 times too many in bursts, which are over
 // long before the next point); all that was added before the denial (it found next to none where
 // messages take 80 ms); all of others' hits as own ones (every fifth denial where traffic wanders,
-// of which none was false); what was known, and others' news since (the same as the second).
+// of which none was false); the known count, plus others' hits in updates since (the same as the
+// second).
 //
 // Denials that no message follows are not judged, such as those made while no aggregator answers;
 // nor are denials by a share of the limit. Denials by the known count are never false, since it is

@@ -1,7 +1,7 @@
 // Package forecast estimates the hits that other checkers have admitted and this one does not know
 // of: how many there are, and which part of the next hits may therefore pass.
 //
-// All checkers of a fleet report a key near its limit at the same moments of the fleet's time, its
+// All checkers of a fleet report a key with a forecast at the same moments of the fleet's time, its
 // *rounds*. So an update (from an answer or an alarm) of a round has totals that are complete up to
 // that moment, the *anchor*, and only the hits since then have to be estimated. A [Key] has two
 // sources for that. One is the hits *expected* of the whole fleet: the demand, which updates show,

@@ -155,7 +155,7 @@ func (l *State) BringTurnForward(s *Situation, at int64) {
 // GiveBack takes back hits of a bucket with this age.
 func (l *State) GiveBack(by *window.Drain, n Noted, age, hits int64) {
 	l.Undate(by, age, hits, n.after)
-	if l.turn == n.turn { // nobody has come after it
+	if l.turn == n.turn { // no hit has come after it
 		l.turn -= n.gap
 	}
 }

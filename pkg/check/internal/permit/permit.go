@@ -10,7 +10,7 @@
 // time only within an error, and stops spending earlier by that error. Then it returns the rest.
 //
 // An [Account] holds a key's leases, an estimate of how many permits the key will need, and the
-// places of callers who wait for some. It decides when to ask for how many permits. It does not
+// places of callers that wait for some. It decides when to ask for how many permits. It does not
 // send messages: its owner, the counter, sends requests and passes the answers on.
 package permit
 
@@ -32,7 +32,7 @@ type Account struct {
 	spent     int64   // in all leases, ever
 	places    []*Place
 	waiting   int64 // how many permits the callers in places need
-	reserved  int64 // how many are kept for callers who have been woken
+	reserved  int64 // how many are reserved for callers that have been woken
 	deciding  bool  // a caller that was woken decides now
 	asked     int64 // the limit when the last request was made
 	limit     int64 // the highest limit within which held or requested permits may have been granted

@@ -52,7 +52,7 @@ func (r *Reporter) flush(now int64) {
 		switch s := &r.shards[i]; {
 		case s.flight != nil:
 			s.missed = s.missed || inRound
-		case s.gaveUp > r.lastContact && !r.draining: // nobody answers: hits stay pending, and so count against this checker's share
+		case s.gaveUp > r.lastContact && !r.draining: // no aggregator answers: hits stay pending, and so count against this checker's share
 		default:
 			r.report(uint32(i), s, now)
 		}

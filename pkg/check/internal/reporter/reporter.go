@@ -185,7 +185,7 @@ type inFlightLease struct {
 // trips are a reporter's measurements of how long answers take. Its lock guards them.
 type trips struct {
 	took    int64         // from the first sending to the answer, of the last repeated report
-	longest time.Duration // the last one that was similar to the one before; 0 once a report was not repeated
+	longest time.Duration // the last one similar to the one before; 0 after an answer to a report sent once
 }
 
 // Stats is a snapshot of a reporter. See check.Stats.
