@@ -166,8 +166,8 @@ type strict struct {
 	// many it had spent is not known, so they all count as spent.
 	Forgotten atomic.Int64
 
-	// Index is of the rule in the lease request that Build numbers. The reporter's lock guards
-	// them.
+	// Index is the rule's index in the lease request with the number Build. The reporter's lock
+	// guards both.
 	Build uint64
 	Index int
 }

@@ -141,8 +141,8 @@ func (c Locked) retryAfter(t *Limits, at, cost int64) time.Duration {
 	return time.Duration(max(wait, RefusalTime))
 }
 
-// leaveForecastAllowance leaves an allowance of the hits that may pass without another look, and at
-// most most. The counter is current.
+// leaveForecastAllowance leaves an allowance of the hits that may pass without another look; most
+// is its bound, and left is how many hits may still pass. The counter is current.
 func (c Locked) leaveForecastAllowance(t *Limits, at, most, left int64) {
 	if c.Forecast().Part < 1 {
 		return

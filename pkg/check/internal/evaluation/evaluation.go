@@ -7,10 +7,11 @@
 //
 // A request with attributes begins in several.go: match.go finds the rules, apply.go finds the
 // limits for the caller, evaluation.go locks the counters, decide.go asks all rules and charges all
-// or none. A request with a limiter and a key begins in limiter.go. Both usually end there, in
-// answer.go: one limiter decides without the counter's lock. answer.go also writes the [Decision].
-// Package counter decides how many hits fit. Only [Waiting], [Reservation.Cancel] and [Decider.Now]
-// read the clock: everything else is a function of the time that it is given.
+// or none. A request with a limiter and a key begins in limiter.go. A request for one limiter
+// without clauses also continues there, and usually ends in answer.go without the counter's lock.
+// answer.go writes the fields of every [Decision]. Package counter decides how many hits fit. Only
+// [Waiting], [Reservation.Cancel] and [Decider.Now] read the clock: everything else is a function
+// of the time that it is given.
 package evaluation
 
 import (
