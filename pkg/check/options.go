@@ -14,8 +14,7 @@ import (
 	"github.com/offpath-io/offpath/pkg/rules"
 )
 
-// Link carries a checker's messages to the aggregators and theirs back. Packages natsbus and membus
-// have one each.
+// Link carries a checker's messages to the aggregators and theirs back. Package natsbus has one.
 type Link interface {
 	// Report sends an encoded report to the aggregator of this ID, or to any if that is 0. It does
 	// not wait, and does not keep the slice. An error means that the report was certainly not sent.
