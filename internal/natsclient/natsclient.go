@@ -57,7 +57,7 @@ func (s *state) watch(conn *nats.Conn) {
 	for !conn.IsClosed() {
 		<-changes
 		if err := conn.LastError(); err != nil && refuses(err) {
-			s.away(err)
+			s.stillAway(err)
 		}
 	}
 }
@@ -135,6 +135,19 @@ func (s *state) connected() {
 func (s *state) away(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.awayLocked(err)
+}
+
+// stillAway is away for what may be heard late: the connection may have been made meanwhile.
+func (s *state) stillAway(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.there {
+		s.awayLocked(err)
+	}
+}
+
+func (s *state) awayLocked(err error) {
 	refusal := ""
 	if err != nil && refuses(err) {
 		refusal = strings.ToLower(err.Error()) // the library has two spellings of one

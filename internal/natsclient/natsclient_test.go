@@ -45,6 +45,25 @@ func TestOpenSaysWhetherNATSIsThere(t *testing.T) {
 	}
 }
 
+// TestLateRefusals: a refusal that is heard of when the next attempt has got in says nothing any
+// more.
+func TestLateRefusals(t *testing.T) {
+	var log daemontest.Buffer
+	s := &state{log: log.Logger()}
+	s.stillAway(nats.ErrAuthorization)
+	s.connected()
+	s.stillAway(nats.ErrAuthorization)
+	s.connected()
+	if strings.Count(log.String(), "waiting for NATS") != 1 || strings.Count(log.String(), "connected to NATS") != 1 {
+		t.Errorf("want one refusal and one connection:\n%s", &log)
+	}
+	s.away(nil)
+	s.stillAway(nats.ErrAuthorization)
+	if strings.Count(log.String(), "waiting for NATS") != 2 {
+		t.Errorf("the refusal after the connection was lost is missing:\n%s", &log)
+	}
+}
+
 func TestOpenRefusesWhatIsNoURL(t *testing.T) {
 	if conn, err := Open("nats://a b:x", "test", slog.New(slog.DiscardHandler)); err == nil {
 		conn.Close()
