@@ -2,6 +2,7 @@ package topkeys
 
 import (
 	"fmt"
+	"hash/fnv"
 	"math/rand/v2"
 	"sync"
 	"testing"
@@ -44,6 +45,8 @@ func TestFewKeys(t *testing.T) {
 func TestManyKeys(t *testing.T) {
 	clock := &at{noon}
 	top := New(clock.now)
+	// With a random seed two of the frequent keys share all their places in one of 6,000 runs.
+	top.half.sketch.SetHash(fnv.New64a())
 	random := rand.New(rand.NewPCG(1, 2))
 	total := int64(0)
 	for range 100_000 { // each of these comes once
