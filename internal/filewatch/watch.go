@@ -51,7 +51,7 @@ func Watch(ctx context.Context, paths []string, last []File, o Options, changed 
 		<-ctx.Done()
 		return
 	}
-	w := &watch{last: last, options: o, changed: changed, trouble: trouble}
+	w := &watch{last: last, options: o, read: ReadAll, changed: changed, trouble: trouble}
 	for _, path := range paths {
 		w.paths = append(w.paths, filepath.Clean(path))
 	}
@@ -64,6 +64,7 @@ type watch struct {
 	paths   []string
 	last    []File
 	options Options
+	read    func(paths []string, maxSize int64) ([]File, error) // ReadAll
 	changed func([]File)
 	trouble func(error)
 
@@ -83,7 +84,7 @@ func (w *watch) run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-poll.C:
-			if files, err := ReadAll(w.paths, w.options.MaxSize); err == nil && !same(files, w.last) {
+			if files, err := w.read(w.paths, w.options.MaxSize); err == nil && !same(files, w.last) {
 				w.settle(ctx) // one may be being written
 			}
 		case event := <-events:
@@ -143,7 +144,7 @@ func (w *watch) settle(ctx context.Context) {
 // look reads the files, and tells what is new. It watches first, so that no change falls between.
 func (w *watch) look() {
 	w.follow()
-	files, err := ReadAll(w.paths, w.options.MaxSize)
+	files, err := w.readAll()
 	if err != nil {
 		w.tell(err)
 		return
@@ -153,6 +154,27 @@ func (w *watch) look() {
 		w.last = files
 		w.changed(files)
 	}
+}
+
+// mostReads bounds the reads of files that change all the time.
+const mostReads = 10
+
+// readAll reads the files until two reads in a row agree, if there is anything new. A single read
+// may meet a directory that is being swapped: then it finds one file of before and one of after, or
+// none, though nobody has ever written such a pair.
+func (w *watch) readAll() ([]File, error) {
+	files, err := w.read(w.paths, w.options.MaxSize)
+	if err == nil && same(files, w.last) {
+		return files, nil
+	}
+	for range mostReads {
+		before, wrong := files, err
+		files, err = w.read(w.paths, w.options.MaxSize)
+		if (err == nil) == (wrong == nil) && same(files, before) {
+			break
+		}
+	}
+	return files, err
 }
 
 // tell tells of trouble once, and of its end.

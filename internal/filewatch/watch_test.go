@@ -2,6 +2,8 @@ package filewatch
 
 import (
 	"context"
+	"errors"
+	"path/filepath"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -51,6 +53,46 @@ func TestSettle(t *testing.T) {
 				stop()
 				<-ended
 			})
+		})
+	}
+}
+
+// TestHalfOfASwapIsNotTold: files that are swapped at once are read one after the other, so a read
+// may meet the swap: one file of before and one of after, or none for the moment.
+func TestHalfOfASwapIsNotTold(t *testing.T) {
+	of := func(contents ...string) (files []File) {
+		for _, c := range contents {
+			files = append(files, File{Data: []byte(c)})
+		}
+		return files
+	}
+	type read struct {
+		files []File
+		err   error
+	}
+	before, after := of("cert 1", "key 1"), of("cert 2", "key 2")
+	for why, first := range map[string]read{
+		"one of before, one of after": {files: of("cert 1", "key 2")},
+		"what is gone already":        {err: errors.New("no such file")},
+	} {
+		t.Run(why, func(t *testing.T) {
+			reads := []read{first, {files: after}, {files: after}}
+			var told [][]File
+			w := &watch{
+				paths: []string{filepath.Join(t.TempDir(), "tls.crt")}, last: before,
+				read: func([]string, int64) ([]File, error) {
+					next := reads[0]
+					reads = reads[1:]
+					return next.files, next.err
+				},
+				changed: func(files []File) { told = append(told, files) },
+				trouble: func(err error) { t.Errorf("trouble: %v", err) },
+			}
+			defer w.close()
+			w.look()
+			if len(told) != 1 || !same(told[0], after) {
+				t.Errorf("told of %q", told)
+			}
 		})
 	}
 }
