@@ -14,7 +14,7 @@ import (
 
 // TestCluster: each shard has its master; one that is down holds up only its own shards.
 func TestCluster(t *testing.T) {
-	cluster := serverstest.RedisCluster(t)
+	cluster, now := serverstest.RedisCluster(t), time.Now().UnixNano()
 	options := Options{URL: "redis://" + strings.Join(cluster.Addrs(), ",")}
 	admin := redis.NewClusterClient(&redis.ClusterOptions{Addrs: cluster.Addrs(), ReadTimeout: time.Minute})
 	t.Cleanup(func() { admin.Close() })
@@ -33,7 +33,7 @@ func TestCluster(t *testing.T) {
 		}
 		hanging := make(map[uint32]bool)
 		for shard := range uint32(shards) {
-			mustApply(t, s, oneHit(shard, 1))
+			mustApply(t, s, oneHit(now, shard, 1))
 			node := must(admin.MasterForKey(t.Context(), fmt.Sprintf("{%d}", shard)))(t)
 			hanging[shard] = node.Options().Addr == cluster.Node(1).Addr()
 		}
@@ -41,14 +41,14 @@ func TestCluster(t *testing.T) {
 		tried := 0
 		for shard := range uint32(shards) {
 			if !hanging[shard] {
-				mustApply(t, s, oneHit(shard, 2))
+				mustApply(t, s, oneHit(now, shard, 2))
 				continue
 			}
 			if tried++; tried > 2 {
 				continue
 			}
 			ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
-			if _, err := impatient.Apply(ctx, oneHit(shard, 2)); err == nil {
+			if _, err := impatient.Apply(ctx, oneHit(now, shard, 2)); err == nil {
 				t.Errorf("shard %d: applied", shard)
 			}
 			cancel()
@@ -58,7 +58,7 @@ func TestCluster(t *testing.T) {
 		}
 		noError(t, cluster.Node(1).Resume())
 		for shard := range uint32(shards) { // each again: those that hung may have been applied
-			applied := mustApply(t, s, oneHit(shard, 2))
+			applied := mustApply(t, s, oneHit(now, shard, 2))
 			if len(applied.Repeated) != 1 && applied.Totals[0][0].Count != 2 {
 				t.Errorf("shard %d: %+v", shard, applied)
 			}
@@ -73,7 +73,7 @@ func TestCluster(t *testing.T) {
 		s, refused := open(t, options), 0
 		s.groups.Store(groupsOf(12)) // the record of the fleet may be on that node
 		for shard := range uint32(12) {
-			if _, err := s.Apply(t.Context(), oneHit(shard, 3)); err != nil && strings.Contains(err.Error(), "noeviction") {
+			if _, err := s.Apply(t.Context(), oneHit(now, shard, 3)); err != nil && strings.Contains(err.Error(), "noeviction") {
 				refused++
 			} else if err != nil {
 				t.Error(err)

@@ -43,7 +43,7 @@ func TestErrorsDoNotShowThePassword(t *testing.T) {
 func TestRedisHangs(t *testing.T) {
 	s, _ := newStore(t, 1)
 	now := time.Now().UnixNano()
-	mustApply(t, s, oneHit(0, 1))
+	mustApply(t, s, oneHit(now, 0, 1))
 	mustLease(t, s, oneLease(now, 0, 1))
 	impatient := openImpatient(t, Options{})
 	joinAgain(t, impatient, 1)
@@ -54,7 +54,7 @@ func TestRedisHangs(t *testing.T) {
 	for n := int64(2); n <= 10 && !(repeated && granted); n++ {
 		noError(t, server.Pause())
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		if _, err := s.Apply(ctx, oneHit(0, uint64(n))); err == nil { // ends with its context
+		if _, err := s.Apply(ctx, oneHit(now, 0, uint64(n))); err == nil { // ends with its context
 			t.Error("Apply: no error")
 		}
 		cancel()
@@ -62,7 +62,7 @@ func TestRedisHangs(t *testing.T) {
 			t.Error("Lease: no error")
 		}
 		noError(t, server.Resume())
-		repeated = len(mustApply(t, s, oneHit(0, uint64(n))).Repeated) > 0 || repeated
+		repeated = len(mustApply(t, s, oneHit(now, 0, uint64(n))).Repeated) > 0 || repeated
 		wantCounted(t, s, n)
 		got := mustLease(t, s, oneLease(now, n-1, 1)).Keys[0]
 		if granted = got.New == 0 || granted; got.Grants[0].Current != n {
@@ -79,11 +79,11 @@ func TestRedisHangs(t *testing.T) {
 func TestRedisIsOutOfMemory(t *testing.T) {
 	s, admin := newStore(t, 1)
 	now := time.Now().UnixNano()
-	mustApply(t, s, oneHit(0, 1))
+	mustApply(t, s, oneHit(now, 0, 1))
 	before := mustLease(t, s, oneLease(now, 0, 1))
 	set(t, admin, "maxmemory", "1")
 	t.Cleanup(func() { admin.ConfigSet(context.Background(), "maxmemory", "0") })
-	if _, err := s.Apply(t.Context(), oneHit(0, 2)); err == nil || !strings.Contains(err.Error(), "OOM") {
+	if _, err := s.Apply(t.Context(), oneHit(now, 0, 2)); err == nil || !strings.Contains(err.Error(), "OOM") {
 		t.Errorf("Apply: %v", err)
 	}
 	wantCounted(t, s, 1)
@@ -94,7 +94,7 @@ func TestRedisIsOutOfMemory(t *testing.T) {
 		t.Errorf("without room: %+v", got)
 	}
 	set(t, admin, "maxmemory", "0")
-	applied := mustApply(t, s, oneHit(0, 2))
+	applied := mustApply(t, s, oneHit(now, 0, 2))
 	if len(applied.Repeated) > 0 || applied.State.Version != 3 || applied.Totals[0][0].Count != 2 {
 		t.Errorf("with room again: %+v", applied)
 	}
@@ -122,13 +122,13 @@ func TestPermitsByTheEarlierClock(t *testing.T) {
 func TestRedisComesBackEmpty(t *testing.T) {
 	s, _ := newStore(t, 3)
 	now := time.Now().UnixNano()
-	counts := mustApply(t, s, oneHit(2, 1)).State
+	counts := mustApply(t, s, oneHit(now, 2, 1)).State
 	permits := mustLease(t, s, oneLease(now, 0, 10))
 	noError(t, server.Restart(t.Context()))
 	if got := joinAgain(t, s, 3).Shards; got != 3 {
 		t.Fatalf("%d shards", got)
 	}
-	batch := oneHit(2, 2)
+	batch := oneHit(now, 2, 2)
 	batch.Seen = counts
 	if after := mustApply(t, s, batch); after.State.Generation <= counts.Generation || after.Totals[0][0].Count != 1 {
 		t.Errorf("%+v after %+v", after, counts)
@@ -141,7 +141,7 @@ func TestRedisComesBackEmpty(t *testing.T) {
 		t.Errorf("%+v after %+v", after, permits)
 	}
 	// A counter's batch keeps it in mind, and so does the next.
-	counted := oneHit(0, 1)
+	counted := oneHit(now, 0, 1)
 	counted.Seen = after.State
 	ask.Seen = mustApply(t, s, counted).State
 	if again := mustLease(t, s, ask); again.Lost != after.Lost || again.Keys[0].New != 0 {
@@ -185,7 +185,8 @@ func TestScriptDoesNotStopHalfWay(t *testing.T) {
 // restart or a failover it need not be the one that was looked at before.
 func TestEvictionIsLookedForAtEachConnection(t *testing.T) {
 	s, admin := newStore(t, 1)
-	mustApply(t, s, oneHit(0, 1))
+	now := time.Now().UnixNano()
+	mustApply(t, s, oneHit(now, 0, 1))
 	set(t, admin, "maxmemory", "100mb")
 	set(t, admin, "maxmemory-policy", "allkeys-lru")
 	t.Cleanup(func() {
@@ -195,7 +196,7 @@ func TestEvictionIsLookedForAtEachConnection(t *testing.T) {
 	noError(t, admin.ClientKillByFilter(t.Context(), "TYPE", "normal", "SKIPME", "yes").Err())
 	var err error
 	for end := time.Now().Add(time.Minute); time.Now().Before(end) && (err == nil || !strings.Contains(err.Error(), "noeviction")); {
-		_, err = s.Apply(t.Context(), oneHit(0, 2)) // the first one may fail for its connection has ended
+		_, err = s.Apply(t.Context(), oneHit(now, 0, 2)) // the first one may fail for its connection has ended
 		if err == nil {
 			break
 		}
@@ -204,5 +205,5 @@ func TestEvictionIsLookedForAtEachConnection(t *testing.T) {
 		t.Errorf("Apply, connected anew: %v", err)
 	}
 	set(t, admin, "maxmemory-policy", "noeviction")
-	mustApply(t, s, oneHit(0, 2))
+	mustApply(t, s, oneHit(now, 0, 2))
 }

@@ -127,9 +127,10 @@ var (
 	drop   = window.Shape{Length: time.Hour, Buckets: 1, Kind: window.Leaky}
 )
 
-// oneHit is a batch of one new report with a hit on one key.
-func oneHit(shard uint32, sequence uint64) *storage.Batch {
-	return hitAt(time.Now().UnixNano(), shard, sequence, 0)
+// oneHit is a batch of one new report with a hit on one key. A test takes the time once: hits on
+// both sides of an hour would be in two buckets.
+func oneHit(now int64, shard uint32, sequence uint64) *storage.Batch {
+	return hitAt(now, shard, sequence, 0)
 }
 
 // hitAt is the same, with a hit in the bucket that is age buckets old.
