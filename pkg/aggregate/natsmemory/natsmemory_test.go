@@ -67,7 +67,10 @@ func TestTheLatestStatesAreKept(t *testing.T) {
 		},
 		{
 			why: "another bucket", by: b, with: states(1, 3), want: states(1, 3),
-			do: func(jetstream.KeyValue) error { return js.DeleteKeyValue(ctx, natsmemory.Name(ns)) },
+			do: func(jetstream.KeyValue) error {
+				serverstest.DropBucket(t, n.URL(), natsmemory.Name(ns))
+				return nil
+			},
 		},
 	} {
 		if step.do != nil {
@@ -86,6 +89,8 @@ func TestTheLatestStatesAreKept(t *testing.T) {
 func TestMergesAtTheSameTime(t *testing.T) {
 	n := serverstest.JetStream(t)
 	ns := serverstest.Namespace(t)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
 	var all sync.WaitGroup
 	for worker := range uint64(3) {
 		b := newBucket(t, n.URL(), ns)
@@ -94,15 +99,18 @@ func TestMergesAtTheSameTime(t *testing.T) {
 				for { // as the worker does a second later
 					mine := states(1, 1, 1, 1, 1, 1)
 					mine[worker].Version = 1 + version
-					if _, err := b.Merge(t.Context(), mine); err == nil {
+					if _, err := b.Merge(ctx, mine); err == nil {
 						break
+					} else if ctx.Err() != nil {
+						t.Error(err)
+						return
 					}
 				}
 			}
 		})
 	}
 	all.Wait()
-	if got, err := newBucket(t, n.URL(), ns).Merge(t.Context(), nil); fmt.Sprint(got) != "[{1 20} {1 20} {1 20}]" {
+	if got, err := newBucket(t, n.URL(), ns).Merge(ctx, nil); fmt.Sprint(got) != "[{1 20} {1 20} {1 20}]" {
 		t.Errorf("%v, %v", got, err)
 	}
 }

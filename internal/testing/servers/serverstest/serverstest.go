@@ -44,11 +44,17 @@ func NATS(t testing.TB) *servers.NATS { return startNATS(t, servers.NATSOptions{
 // and stops it when the test is over.
 func JetStream(t testing.TB) *servers.NATS { return startNATS(t, servers.NATSOptions{JetStream: true}) }
 
-// Connect returns a connection to the server at url, which comes back soon after the server does. It
-// is closed when the test is over.
-func Connect(t testing.TB, url string) *nats.Conn {
+// patience is how long a server may take for anything. The library's own bounds, 2 s for a
+// connection and 5 s for a request of JetStream, fail a test whose machine stands still for a while.
+const patience = time.Minute
+
+// Connect returns a connection to the server at url, which comes back soon after the server does,
+// with further options, if given. It is closed when the test is over.
+func Connect(t testing.TB, url string, options ...nats.Option) *nats.Conn {
 	t.Helper()
-	conn, err := nats.Connect(url, nats.MaxReconnects(-1), nats.ReconnectWait(10*time.Millisecond))
+	conn, err := nats.Connect(url, append([]nats.Option{
+		nats.MaxReconnects(-1), nats.ReconnectWait(10 * time.Millisecond), nats.Timeout(patience),
+	}, options...)...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -56,13 +62,20 @@ func Connect(t testing.TB, url string) *nats.Conn {
 	return conn
 }
 
-// Bucket opens a key-value bucket of the server at url, as anybody sees it who may write into it.
-func Bucket(t testing.TB, url, name string) jetstream.KeyValue {
+// JetStreamOf returns JetStream of a connection.
+func JetStreamOf(t testing.TB, conn *nats.Conn) jetstream.JetStream {
 	t.Helper()
-	js, err := jetstream.New(Connect(t, url))
+	js, err := jetstream.New(conn, jetstream.WithDefaultTimeout(patience))
 	if err != nil {
 		t.Fatal(err)
 	}
+	return js
+}
+
+// Bucket opens a key-value bucket of the server at url, as anybody sees it who may write into it.
+func Bucket(t testing.TB, url, name string) jetstream.KeyValue {
+	t.Helper()
+	js := JetStreamOf(t, Connect(t, url))
 	kv, err := js.KeyValue(t.Context(), name)
 	if err != nil {
 		t.Fatal(err)
@@ -76,10 +89,7 @@ func Bucket(t testing.TB, url, name string) jetstream.KeyValue {
 // store for stream"). So another stream is there first.
 func DropBucket(t testing.TB, url, name string) {
 	t.Helper()
-	js, err := jetstream.New(Connect(t, url))
-	if err != nil {
-		t.Fatal(err)
-	}
+	js := JetStreamOf(t, Connect(t, url))
 	if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "another", Subjects: []string{"another"}}); err != nil {
 		t.Fatal(err)
 	}
