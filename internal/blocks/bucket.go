@@ -32,6 +32,8 @@ type Options struct {
 	// Retry is about the first delay before a watch without a bucket, or a failed one, starts
 	// again. It doubles, up to ten times. Default 250 ms.
 	Retry time.Duration
+	// Ask bounds the time until a server answers a request. Default 2 s.
+	Ask time.Duration
 	// Now is the time by which blocks end, the fleet's where it is known. Default time.Now.
 	Now func() time.Time
 	// Verifier holds the public keys of those who may block: entries that none of them has signed
@@ -57,7 +59,7 @@ func New(conn *nats.Conn, namespace string, o Options) (*Bucket, error) {
 	if o.Key != nil && o.Verifier == nil {
 		return nil, errors.New("a signing key without public keys to check what is there")
 	}
-	kv, err := kvwatch.New(conn, namespace, "entries", o.Check, o.Retry)
+	kv, err := kvwatch.New(conn, namespace, "entries", o.Check, o.Retry, o.Ask)
 	return &Bucket{kv, o, Most}, err
 }
 

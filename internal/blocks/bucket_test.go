@@ -41,6 +41,7 @@ func open(t *testing.T, server *servers.NATS, o blocks.Options) *blocks.Bucket {
 		nats.RetryOnFailedConnect(true))
 	must(t, err)
 	t.Cleanup(conn.Close)
+	o.Ask = patience
 	b, err := blocks.New(conn, serverstest.Namespace(t), o)
 	must(t, err)
 	return b

@@ -19,13 +19,16 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// askTimeout bounds the time until a server answers a request.
-const askTimeout = 2 * time.Second
+const (
+	// askTimeout bounds the time until a server answers a request.
+	askTimeout = 2 * time.Second
+	// callTimeout bounds what the library does for a caller whose context has no end.
+	callTimeout = 5 * time.Second
+)
 
 // Errors of a watch that the library does not have.
 var (
 	errAway  = errors.New("there is no connection to NATS")
-	errSlow  = fmt.Errorf("no answer within %v", askTimeout)
 	errOther = errors.New("it is another one than before")
 )
 
@@ -39,17 +42,23 @@ type Bucket struct {
 	// Check is about the time between two checks for changes that a watch has missed. Retry is
 	// about the first delay before a failed watch starts again.
 	Check, Retry time.Duration
+	// Ask bounds the time until a server answers a request; 0 is 2 s. A test gives it more, so that
+	// a machine that stands still is no server that does not answer.
+	Ask time.Duration
 }
 
-// New returns a fleet's bucket of this kind. Zero durations are 10 s and 250 ms.
-func New(conn *nats.Conn, namespace, kind string, check, retry time.Duration) (*Bucket, error) {
-	js, err := jetstream.New(conn)
+// New returns a fleet's bucket of this kind. Zero durations are 10 s, 250 ms and 2 s.
+func New(
+	conn *nats.Conn, namespace, kind string, check, retry, ask time.Duration,
+) (*Bucket, error) {
+	js, err := jetstream.New(conn, jetstream.WithDefaultTimeout(max(ask, callTimeout)))
 	if err != nil {
 		return nil, fmt.Errorf("use JetStream: %w", err)
 	}
 	return &Bucket{
 		Conn: conn, JS: js, Name: namespace + "-" + kind, Changes: namespace + ".stored.v1." + kind,
 		Check: cmp.Or(check, 10*time.Second), Retry: cmp.Or(retry, 250*time.Millisecond),
+		Ask: ask,
 	}, nil
 }
 
@@ -240,11 +249,11 @@ func (r *run) reset(due *time.Timer) {
 
 // begin takes all entries, and returns whether the bucket republishes later writes.
 func (r *run) begin(ctx context.Context) (republishes bool, err error) {
-	asking, cancel := context.WithTimeout(ctx, askTimeout)
+	asking, cancel := r.asking(ctx)
 	defer cancel()
 	info, err := r.info(asking)
 	if err != nil {
-		return false, asked(asking, err)
+		return false, r.asked(asking, err)
 	}
 	other := !info.Created.Equal(r.made)
 	if other {
@@ -266,10 +275,15 @@ func (r *run) begin(ctx context.Context) (republishes bool, err error) {
 	return info.Config.RePublish != nil, nil
 }
 
+// asking is the context of a request.
+func (b *Bucket) asking(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(ctx, cmp.Or(b.Ask, askTimeout))
+}
+
 // asked is the error of a request: at the end of its context there was no answer.
-func asked(ctx context.Context, err error) error {
+func (b *Bucket) asked(ctx context.Context, err error) error {
 	if ctx.Err() != nil || errors.Is(err, context.DeadlineExceeded) {
-		return errSlow
+		return fmt.Errorf("no answer within %v", cmp.Or(b.Ask, askTimeout))
 	}
 	return err
 }
@@ -285,12 +299,12 @@ func (r *run) info(ctx context.Context) (*jetstream.StreamInfo, error) {
 
 // last returns the newest revision of the bucket, and an error if it is another bucket.
 func (r *run) last(ctx context.Context) (uint64, error) {
-	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	ctx, cancel := r.asking(ctx)
 	defer cancel()
 	info, err := r.info(ctx)
 	switch {
 	case err != nil:
-		return 0, asked(ctx, err)
+		return 0, r.asked(ctx, err)
 	case !info.Created.Equal(r.made):
 		return 0, errOther
 	}

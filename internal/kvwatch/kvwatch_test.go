@@ -14,6 +14,9 @@ import (
 	"github.com/offpath-io/offpath/internal/testing/servers/serverstest"
 )
 
+// patience is for hangs: a machine may stand still.
+const patience = 2 * time.Minute
+
 var shared *servers.NATS
 
 func TestMain(m *testing.M) { serverstest.Main(m, servers.NATSOptions{JetStream: true}, &shared) }
@@ -31,15 +34,12 @@ type bucket struct {
 func newBucket(t *testing.T, republish *jetstream.RePublish) *bucket {
 	t.Helper()
 	b := &bucket{T: t, told: make(chan jetstream.KeyValueEntry, 10_000)}
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	t.Cleanup(cancel)
 	b.ctx = ctx
+	b.conn = serverstest.Connect(t, shared.URL())
+	b.js = serverstest.JetStreamOf(t, b.conn)
 	var err error
-	b.conn, err = nats.Connect(shared.URL())
-	b.must(err)
-	t.Cleanup(b.conn.Close)
-	b.js, err = jetstream.New(b.conn)
-	b.must(err)
 	b.kv, err = b.js.CreateKeyValue(ctx, jetstream.KeyValueConfig{Bucket: serverstest.Namespace(t), RePublish: republish})
 	b.must(err)
 	return b
@@ -53,7 +53,7 @@ func (b *bucket) must(err error) {
 }
 
 func (b *bucket) of() *kvwatch.Bucket {
-	return &kvwatch.Bucket{Conn: b.conn, JS: b.js, Name: b.kv.Bucket(), Changes: b.kv.Bucket()}
+	return &kvwatch.Bucket{Conn: b.conn, JS: b.js, Name: b.kv.Bucket(), Changes: b.kv.Bucket(), Ask: patience}
 }
 
 func (b *bucket) watch(check time.Duration) { b.watchKey("", false, check) }

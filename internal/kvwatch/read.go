@@ -63,7 +63,7 @@ func IsOutrun(err error) bool {
 // Upgrade adds the setting to a bucket that an older version has created. Where the server refuses,
 // watches find changes by their checks.
 func (b *Bucket) Upgrade(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	ctx, cancel := b.asking(ctx)
 	defer cancel()
 	stream, err := b.JS.Stream(ctx, "KV_"+b.Name)
 	if err != nil || stream.CachedInfo().Config.RePublish != nil {
@@ -121,7 +121,7 @@ type request struct {
 
 // get calls take for the entries of the answer, and returns whether there are more.
 func (b *Bucket) get(ctx context.Context, r request, take func(*entry)) (more bool, err error) {
-	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	ctx, cancel := b.asking(ctx)
 	defer cancel()
 	data, err := json.Marshal(r)
 	if err != nil {
@@ -139,7 +139,7 @@ func (b *Bucket) get(ctx context.Context, r request, take func(*entry)) (more bo
 	for last := uint64(0); ; {
 		m, err := sub.NextMsgWithContext(ctx)
 		if err != nil {
-			return false, asked(ctx, err)
+			return false, b.asked(ctx, err)
 		}
 		if final(m.Header, jetstream.SequenceHeader) == "" { // messages have one
 			return ended(m, last)

@@ -113,6 +113,8 @@ type Options struct {
 	// Retry is about the delay before a watch without a bucket, or a failed one, starts again.
 	// Default 250 ms.
 	Retry time.Duration
+	// Ask bounds the time until a server answers a request. Default 2 s.
+	Ask time.Duration
 	// Verifier holds the public keys of those who may write rules: sets that none of them has
 	// signed are not trusted. Nil trusts everything in the bucket.
 	Verifier *signature.Verifier
@@ -129,7 +131,7 @@ type Bucket struct {
 // New returns the bucket of the namespace, which need not exist. The connection stays the caller's.
 func New(conn *nats.Conn, namespace string, o Options) (*Bucket, error) {
 	o.Replicas = max(o.Replicas, 1)
-	kv, err := kvwatch.New(conn, namespace, "rules", o.Check, o.Retry)
+	kv, err := kvwatch.New(conn, namespace, "rules", o.Check, o.Retry, o.Ask)
 	return &Bucket{kv, o}, err
 }
 

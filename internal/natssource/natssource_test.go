@@ -1,6 +1,7 @@
 package natssource_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -39,6 +40,9 @@ func open(t testing.TB, server *servers.NATS, o natssource.Options) *natssource.
 		nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {})) // they come with servers that go
 	must(t, err)
 	t.Cleanup(conn.Close)
+	if server == shared { // which never goes, so that all its answers come
+		o.Ask = cmp.Or(o.Ask, patience)
+	}
 	b, err := natssource.New(conn, serverstest.Namespace(t), o)
 	must(t, err)
 	return b

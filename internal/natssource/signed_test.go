@@ -7,8 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats.go"
-
 	"github.com/offpath-io/offpath/internal/natssource"
 	"github.com/offpath-io/offpath/internal/testing/servers/serverstest"
 	"github.com/offpath-io/offpath/internal/testing/signaturetest"
@@ -45,9 +43,7 @@ func TestWhoHasNoKeyChangesNoRules(t *testing.T) {
 	operator, ctx := open(t, shared, trusting(t, true, key)), limited(t)
 	first := put(t, operator, "one", 0)
 	kv := raw(t, operator)
-	conn, err := nats.Connect(shared.URL())
-	must(t, err)
-	defer conn.Close()
+	conn := serverstest.Connect(t, shared.URL())
 	value := func() []byte {
 		got, err := kv.Get(ctx, natssource.Key)
 		must(t, err)

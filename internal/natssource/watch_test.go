@@ -24,6 +24,7 @@ var fast = natssource.Options{Retry: 10 * time.Millisecond, Check: 10 * time.Mil
 
 func begin(t testing.TB, server *servers.NATS, o natssource.Options) *watched {
 	t.Helper()
+	o.Ask = 2 * time.Second // a watch asks again; what a bucket is asked that is then deleted is lost
 	b := open(t, server, o)
 	w := &watched{t: t, changes: make(chan natssource.Entry, 1000), trouble: make(chan error, 1000)}
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))

@@ -9,23 +9,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats.go"
-
 	"github.com/offpath-io/offpath/internal/status"
 	"github.com/offpath-io/offpath/internal/testing/servers/serverstest"
 )
 
 const patience = time.Minute
-
-func connect(t *testing.T, url string) *nats.Conn {
-	t.Helper()
-	conn, err := nats.Connect(url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(conn.Close)
-	return conn
-}
 
 // A key of any bytes comes back as it was.
 func TestText(t *testing.T) {
@@ -78,14 +66,14 @@ func TestWhatIsNoStatus(t *testing.T) {
 func TestPublishAndListen(t *testing.T) {
 	server := serverstest.NATS(t)
 	heard := make(chan string, 1000)
-	listener := connect(t, server.URL())
+	listener := serverstest.Connect(t, server.URL())
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 3)
 	go func() {
 		ended <- status.Listen(ctx, listener, "ns",
 			func(c status.Checker) { heard <- word("checker", c.Part) }, func(a status.Aggregator) { heard <- word("aggregator", a.Part) })
 	}()
-	speaker := connect(t, server.URL())
+	speaker := serverstest.Connect(t, server.URL())
 	speaking, hush := context.WithCancel(t.Context())
 	soon := func() time.Duration { return 5 * time.Millisecond }
 	go func() {
