@@ -5,6 +5,7 @@ import (
 	"errors"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	natsgo "github.com/nats-io/nats.go"
 
@@ -33,7 +34,9 @@ type nats struct{ url string }
 
 func (n nats) connect(t *testing.T, name string) *natsgo.Conn {
 	t.Helper()
-	conn := must(natsbus.Connect(n.url, name))(t)
+	// Times of production are short: a machine that stands still would lose the connection, and with
+	// it what was sent.
+	conn := must(natsbus.Connect(n.url, name, natsgo.Timeout(time.Minute), natsgo.FlusherTimeout(time.Minute)))(t)
 	t.Cleanup(conn.Close)
 	return conn
 }
@@ -69,7 +72,7 @@ func TestAWorkerOfBefore(t *testing.T) {
 	all := func() int { return int(before.Load()) + w.times(events.KindReport, "report") }
 	wait(t, "all arrive", func() bool { return all() >= 50 })
 	noError(t, errors.Join(old.Flush(), alpha.link.Hello([]byte("last"))))
-	wait(t, "what came before is there", func() bool { return w.count(events.KindHello) > 0 })
+	wait(t, "what came before is there", func() bool { return w.times(events.KindHello, "last") > 0 })
 	if n := all(); n != 50 {
 		t.Errorf("50 reports were handed over %d times", n)
 	}

@@ -172,26 +172,29 @@ const noResponders = "503"
 func (c *Checker) Listen(ctx context.Context, h func(events.Kind, []byte)) error {
 	var g gate
 	defer g.shut()
-	for subject, kind := range map[string]events.Kind{
-		c.inbox(events.KindRefresh): events.KindRefresh,
-		c.inbox(events.KindWelcome): events.KindWelcome,
-		c.inbox(events.KindGrant):   events.KindGrant,
-
-		topic(c.ns, events.KindAlarm, events.FormatPlain) + "*":   events.KindAlarm,
-		topic(c.ns, events.KindAlarm, events.FormatRefunds) + "*": events.KindAlarm,
+	for _, of := range []struct {
+		subject string
+		kind    events.Kind
+	}{
+		{c.inbox(events.KindRefresh), events.KindRefresh},
+		{c.inbox(events.KindWelcome), events.KindWelcome},
+		{c.inbox(events.KindGrant), events.KindGrant},
+		{topic(c.ns, events.KindAlarm, events.FormatRefunds) + "*", events.KindAlarm},
+		// The last, so that whoever hears a plain alarm hears everything.
+		{topic(c.ns, events.KindAlarm, events.FormatPlain) + "*", events.KindAlarm},
 	} {
-		sub, err := c.conn.Subscribe(subject, func(m *nats.Msg) {
+		sub, err := c.conn.Subscribe(of.subject, func(m *nats.Msg) {
 			// No message of ours is empty. The server answers a request with an empty one when
 			// nobody serves it.
 			switch {
 			case len(m.Data) > 0:
-				g.pass(func() { h(kind, m.Data) })
-			case m.Header.Get("Status") == noResponders && kind != events.KindWelcome:
+				g.pass(func() { h(of.kind, m.Data) })
+			case m.Header.Get("Status") == noResponders && of.kind != events.KindWelcome:
 				g.pass(func() { h(events.KindUnheard, nil) })
 			}
 		})
 		if err != nil {
-			return fmt.Errorf("subscribe to %s: %w", subject, err)
+			return fmt.Errorf("subscribe to %s: %w", of.subject, err)
 		}
 		defer unsubscribe(sub)
 	}
