@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"strconv"
+	"sync"
 )
 
 // host is where every server of this package listens.
@@ -27,16 +28,51 @@ const portAttempts = 10
 // errPortTaken says that another process listens on the port.
 var errPortTaken = errors.New("port taken")
 
-// freePort returns a port that was free a moment ago, as was its cluster bus port. Another process may still take it:
-// whoever starts a server on it must be ready to ask again.
+// freePort returns a port that was free a moment ago, as was its cluster bus port. No other process that asks this
+// package gets it, or looks whether it is free, until this one ends: a server may be down for a while, and come back, or
+// be missed. A stranger may still take it: whoever starts a server on it must be ready to ask again.
 func freePort() (int, error) {
 	for range 1000 {
 		port := lowestPort + rand.IntN(portSpan)
+		release, ok := reserve(port, port+busOffset)
+		if !ok {
+			continue
+		}
 		if isFree(port) && isFree(port+busOffset) {
 			return port, nil
 		}
+		release()
 	}
 	return 0, fmt.Errorf("find free port on %s: none of those tried between %d and %d", host, lowestPort, lowestPort+portSpan)
+}
+
+// reserved are the reservations of this process, which end with it.
+var (
+	reservedMu sync.Mutex
+	reserved   []net.PacketConn
+)
+
+// reserve takes ports among the processes that ask this package: by UDP, which none of the servers uses, so that the
+// system gives them back whatever becomes of this process.
+func reserve(ports ...int) (release func(), ok bool) {
+	var taken []net.PacketConn
+	release = func() {
+		for _, conn := range taken {
+			_ = conn.Close() // nothing was sent
+		}
+	}
+	for _, port := range ports {
+		conn, err := net.ListenPacket("udp", address(port))
+		if err != nil {
+			release()
+			return nil, false
+		}
+		taken = append(taken, conn)
+	}
+	reservedMu.Lock()
+	defer reservedMu.Unlock()
+	reserved = append(reserved, taken...)
+	return release, true
 }
 
 func isFree(port int) bool {

@@ -54,3 +54,22 @@ func TestNATSSaysThatThePortIsTaken(t *testing.T) {
 		t.Errorf("two servers on one port: %v", err)
 	}
 }
+
+// A port stays this process's while its server is down: nobody else who asks here gets it, nor
+// listens there to see whether it is free.
+func TestPortsAreReserved(t *testing.T) {
+	port, err := freePort()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range []int{port, port + busOffset} {
+		if _, ok := reserve(p); ok {
+			t.Errorf("port %d is given out twice", p)
+		}
+	}
+	if release, ok := reserve(0); !ok {
+		t.Error("any port cannot be reserved")
+	} else {
+		release()
+	}
+}

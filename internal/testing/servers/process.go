@@ -22,8 +22,9 @@ type process struct {
 func startProcess(path string, args ...string) (*process, error) {
 	p := &process{cmd: exec.Command(path, args...), done: make(chan struct{})}
 	p.cmd.Stdout, p.cmd.Stderr = &p.log, &p.log
-	// A grandchild that holds the output open (Redis forks to save) must not hold up Wait.
-	p.cmd.WaitDelay = time.Second
+	// A grandchild that holds the output open (Redis forks to save) must not hold up Wait. But what
+	// the child has said last is why it has ended.
+	p.cmd.WaitDelay = 10 * time.Second
 	p.cmd.SysProcAttr = dieWithParent()
 
 	started := make(chan error)

@@ -19,8 +19,11 @@ const (
 	readyPoll = 10 * time.Millisecond
 	// answerTimeout bounds each asking, since whoever else has the port may never answer.
 	answerTimeout = time.Second
-	// stopGrace is how long a server may take to end by itself.
+	// stopGrace is how long a foreign program may take to end by itself.
 	stopGrace = 5 * time.Second
+	// orderGrace is how long Redis may, which always does: one that is killed has not written down
+	// what it holds. It is that long for a machine that stands still.
+	orderGrace = time.Minute
 	// snapshotName is the file, in the server's directory, that Redis loads when it starts.
 	snapshotName = "dump.rdb"
 )
@@ -111,13 +114,13 @@ func (r *Redis) PID() int {
 	return r.proc.pid()
 }
 
-// Stop ends the server, by force if it has not ended after 5 s, and removes its directory. To stop
+// Stop ends the server, by force if it has not ended after a minute, and removes its directory. To stop
 // a stopped server is no error. A later Restart starts with nothing; a cluster node does not find
 // its cluster again after it, so stop those with Kill if they are to come back.
 func (r *Redis) Stop() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if err := errors.Join(r.end((*process).gentle), r.removeDir()); err != nil {
+	if err := errors.Join(r.end((*process).inOrder), r.removeDir()); err != nil {
 		return fmt.Errorf("stop redis: %w", err)
 	}
 	return nil
@@ -153,7 +156,7 @@ func (r *Redis) RestartInOrder(ctx context.Context) error {
 	if err := client.ConfigSet(ctx, "shutdown-on-sigterm", "save").Err(); err != nil {
 		return fmt.Errorf("restart redis: %w", err)
 	}
-	return r.restart(ctx, (*process).gentle, func() error { return nil })
+	return r.restart(ctx, (*process).inOrder, func() error { return nil })
 }
 
 // restart ends the process by the given means, prepares the data for the next and starts it.
@@ -190,8 +193,9 @@ func (r *Redis) signal(send func(*process) error) error {
 	return send(r.proc)
 }
 
-// gentle is stop with the grace of this package.
-func (p *process) gentle() error { return p.stop(stopGrace) }
+// gentle is stop for a program, inOrder for Redis.
+func (p *process) gentle() error  { return p.stop(stopGrace) }
+func (p *process) inOrder() error { return p.stop(orderGrace) }
 
 // end ends the process by the given means, if there is one. The caller holds r.mu.
 func (r *Redis) end(by func(*process) error) error {

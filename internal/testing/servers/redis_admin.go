@@ -16,6 +16,9 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 )
 
+// patience is how long an answer may take, on a machine that stands still.
+const patience = time.Minute
+
 // adminClient returns a client that says what happened instead of trying again: the callers poll, and a server that is
 // down on purpose is no news for go-redis's log.
 func adminClient(addr string) *redis.Client {
@@ -27,7 +30,8 @@ func adminClient(addr string) *redis.Client {
 		ContextTimeoutEnabled:    true,
 		DisableIdentity:          true,
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
-		ReadTimeout:              10 * time.Second,
+		DialTimeout:              patience,
+		ReadTimeout:              patience,
 	})
 }
 
