@@ -46,6 +46,13 @@ func freePort() (int, error) {
 	return 0, fmt.Errorf("find free port on %s: none of those tried between %d and %d", host, lowestPort, lowestPort+portSpan)
 }
 
+// FreeAddress returns an address of 127.0.0.1 to listen on, for a server that this package does not start, but that is to
+// be stopped and started again. It is this process's as long as that runs.
+func FreeAddress() (string, error) {
+	port, err := freePort()
+	return address(port), err
+}
+
 // reserved are the reservations of this process, which end with it.
 var (
 	reservedMu sync.Mutex

@@ -98,6 +98,17 @@ func DropBucket(t testing.TB, url, name string) {
 	}
 }
 
+// Address returns an address for a server that the test starts, stops and starts again. One that the
+// system chose could be given to any client as its own, while nobody listens there.
+func Address(t testing.TB) string {
+	t.Helper()
+	address, err := servers.FreeAddress()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return address
+}
+
 // NATSWith starts a private nats-server as these options say, and stops it when the test is over.
 func NATSWith(t testing.TB, options servers.NATSOptions) *servers.NATS {
 	t.Helper()
