@@ -136,6 +136,8 @@ func TestRotation(t *testing.T) {
 	}
 	ca.Renew(f, "second")
 	w.await("the second is shown", shows("second"))
+	// It is shown a moment before it is told of, and what was between the two files is trouble.
+	w.await("and told of", func() bool { s := state(); return s.Loads == 2 && s.Trouble == nil })
 
 	const secret = "CANARY-in-a-broken-file"
 	write(t, f.Cert, secret)
