@@ -146,7 +146,7 @@ func TestWaitsNoLongerThanItsCaller(t *testing.T) {
 		caller, acquire, most time.Duration
 		asked                 string
 	}{
-		{time.Second, time.Minute, time.Second * 3 / 4, "a++"},
+		{time.Minute, time.Hour, time.Minute * 3 / 4, "a++"},
 		{time.Hour, time.Minute, time.Minute, "a++"},
 		{time.Hour, 0, 0, "c++"},
 	} {
