@@ -93,6 +93,7 @@ func newStoreOf(t testing.TB, o Options, set *rules.Set) (*store, *Checker) {
 	t.Helper()
 	s := &store{totals: make(map[storeKey]uint64)}
 	o.Link, o.HelloEvery, o.Rules, o.Now = s, time.Hour, set, testNow
+	setDefault(&o.Epoch, testEpoch)
 	c, err := New(o)
 	must(t, err)
 	atTime(noon, c).Step()

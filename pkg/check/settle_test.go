@@ -86,7 +86,9 @@ func TestForgedReceipts(t *testing.T) {
 		}
 	}
 	equal(t, passed, 5, "passed under a limit of 5")
-	twin, _ := fleetAndLimiter(t, of(keys), rule("r", 5, time.Hour, 1))
+	another := of(keys)
+	another.Epoch = testEpoch + 1
+	twin, _ := fleetAndLimiter(t, another, rule("r", 5, time.Hour, 1))
 	m.Number++
 	genuine, err := keys.Encode(m)
 	must(t, err)
@@ -100,8 +102,8 @@ func TestAloneEachSettlesItsOwn(t *testing.T) {
 	keys := events.NewReceiptKeys()
 	var checkers []*Checker
 	var limiters []*Limiter
-	for range 3 {
-		o := Options{ReceiptKeys: func() events.ReceiptKeys { return keys }}
+	for epoch := range uint64(3) {
+		o := Options{Epoch: epoch + 1, ReceiptKeys: func() events.ReceiptKeys { return keys }}
 		c, l := checkerAndLimiter(t, o, rule("r", 5, time.Hour, 1))
 		checkers, limiters = append(checkers, c), append(limiters, l)
 	}

@@ -41,9 +41,15 @@ func newChecker(t testing.TB, o Options, list ...rules.Rule) *Checker {
 	return checkerOf(t, o, setOf(t, list...))
 }
 
+// testEpoch is the epoch of tests that name none. What a checker makes of a fleet's limit depends on
+// it: who has the rest of a division, the phase of error diffusion, when another aggregator is
+// chosen. One that is drawn would be another test each time.
+const testEpoch = 1
+
 func checkerOf(t testing.TB, o Options, set *rules.Set) *Checker {
 	t.Helper()
 	o.Rules = set
+	setDefault(&o.Epoch, testEpoch)
 	if !inVirtualTime() {
 		o.Now = testNow
 	}
@@ -208,7 +214,6 @@ func newFleet(t testing.TB, o Options, list ...rules.Rule) *fleet {
 // newFleetOf is a fleet of several checkers, with one rule.
 func newFleetOf(t testing.TB, checkers uint32, o Options, limit int64, length time.Duration) (*fleet, *Limiter) {
 	t.Helper()
-	setDefault(&o.Epoch, 1) // the phase of error diffusion depends on it
 	f := newFleet(t, o, rule("r", limit, length, 1))
 	f.join(noon, checkers, 0)
 	return f, limiter(t, f.Checker, "r")
