@@ -21,13 +21,15 @@ type NATSOptions struct {
 	// Logger gets what the server says, without its debugging; nil: nobody does.
 	Logger *slog.Logger
 
-	tune func(*server.Options) // nil: nothing else
+	tune   func(*server.Options) // nil: nothing else
+	routes []*port               // those of its cluster, which are held as long as it is
 }
 
 // NATS is a real nats-server that runs within this process. It handles no signals. Its methods may be called from any
 // goroutine.
 type NATS struct {
 	options NATSOptions
+	port    *port // that of the options; nil if it is the caller's
 
 	mu     sync.Mutex
 	dir    string // JetStream's, "" if there is none
@@ -49,10 +51,15 @@ func StartNATS(options NATSOptions) (*NATS, error) {
 		if err != nil {
 			return nil, fmt.Errorf("start nats: %w", err)
 		}
-		options.Port = port
+		options.Port = port.number
 		n, err := StartNATS(options)
-		if err == nil || !errors.Is(err, errPortTaken) || attempt == portAttempts {
-			return n, err
+		if err == nil {
+			n.port = port
+			return n, nil
+		}
+		port.release()
+		if !errors.Is(err, errPortTaken) || attempt == portAttempts {
+			return nil, err
 		}
 	}
 }

@@ -23,7 +23,7 @@ func StartNATSCluster(n int) ([]*NATS, error) {
 }
 
 func startNATSCluster(n int) (cluster []*NATS, err error) {
-	var routes []int
+	var routes []*port
 	for range n {
 		port, err := freePort()
 		if err != nil {
@@ -32,7 +32,9 @@ func startNATSCluster(n int) (cluster []*NATS, err error) {
 		routes = append(routes, port)
 	}
 	for i := range n {
-		s, err := StartNATS(NATSOptions{tune: func(o *server.Options) { joinCluster(o, i, routes) }})
+		s, err := StartNATS(NATSOptions{
+			routes: routes, tune: func(o *server.Options) { joinCluster(o, i, routes) },
+		})
 		if err != nil {
 			for _, started := range cluster {
 				err = errors.Join(err, started.Stop())
@@ -45,12 +47,12 @@ func startNATSCluster(n int) (cluster []*NATS, err error) {
 }
 
 // joinCluster makes the options those of one server of a cluster, given the ports of all servers' routes.
-func joinCluster(o *server.Options, own int, routes []int) {
+func joinCluster(o *server.Options, own int, routes []*port) {
 	o.ServerName = fmt.Sprintf("%s-%d", clusterName, own)
-	o.Cluster = server.ClusterOpts{Name: clusterName, Host: host, Port: routes[own]}
+	o.Cluster = server.ClusterOpts{Name: clusterName, Host: host, Port: routes[own].number}
 	for i, port := range routes {
 		if i != own {
-			o.Routes = append(o.Routes, &url.URL{Scheme: "nats-route", Host: address(port)})
+			o.Routes = append(o.Routes, &url.URL{Scheme: "nats-route", Host: address(port.number)})
 		}
 	}
 }

@@ -3,6 +3,7 @@ package servers
 import (
 	"errors"
 	"net"
+	"runtime"
 	"testing"
 )
 
@@ -12,7 +13,7 @@ func TestFreePortStaysBelowEphemeralPorts(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, p := range []int{port, port + busOffset} {
+		for _, p := range []int{port.number, port.number + busOffset} {
 			if p < lowestPort || p >= 32768 {
 				t.Errorf("port %d is outside of %d to 32767", p, lowestPort)
 			}
@@ -23,7 +24,33 @@ func TestFreePortStaysBelowEphemeralPorts(t *testing.T) {
 			}
 			listener.Close()
 		}
+		port.release()
 	}
+}
+
+// A server that is down for a while finds its port again: nobody is given it meanwhile.
+func TestPortStaysTheServersWhileItIsDown(t *testing.T) {
+	n, err := StartNATS(NATSOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer n.Stop()
+	r, err := StartRedis(t.Context(), RedisOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Stop()
+	if err := errors.Join(n.Stop(), r.Kill()); err != nil {
+		t.Fatal(err)
+	}
+	for _, number := range []int{n.options.Port, r.port.number} {
+		if p := hold(number); p != nil {
+			p.release()
+			t.Errorf("port %d is given away while its server is down", number)
+		}
+	}
+	runtime.KeepAlive(n)
+	runtime.KeepAlive(r)
 }
 
 // A paused server is stopped as gently as any other: it hears the request.

@@ -21,7 +21,7 @@ type ProgramOptions struct {
 
 // Program is a foreign server as a child process, such as a proxy. Its methods may be called from any goroutine.
 type Program struct {
-	port int
+	port *port
 	proc *process
 }
 
@@ -49,16 +49,19 @@ func startProgramOnce(ctx context.Context, path string, prepare func(int) ([]str
 	if err != nil {
 		return nil, err
 	}
-	args, err := prepare(port)
+	args, err := prepare(port.number)
 	if err != nil {
+		port.release()
 		return nil, err
 	}
 	proc, err := startProcess(path, args...)
 	if err != nil {
+		port.release()
 		return nil, err
 	}
-	if err := awaitPort(ctx, proc, address(port)); err != nil {
+	if err := awaitPort(ctx, proc, address(port.number)); err != nil {
 		_ = proc.kill()
+		port.release()
 		return nil, fmt.Errorf("%w; it said last:\n%s", err, proc.log.String())
 	}
 	return &Program{port: port, proc: proc}, nil
@@ -104,14 +107,18 @@ func awaitPort(ctx context.Context, proc *process, addr string) error {
 }
 
 // URL returns where the program listens.
-func (p *Program) URL() string { return "http://" + address(p.port) }
+func (p *Program) URL() string { return "http://" + address(p.port.number) }
 
 // Log returns the last few kilobytes of what it has printed.
 func (p *Program) Log() string { return p.proc.log.String() }
 
+// programGrace is how long a foreign program may take to end by itself: some wait for their
+// clients. Nobody looks at what one leaves behind.
+const programGrace = 5 * time.Second
+
 // Stop ends the program, by force if it has not ended after 5 s. To stop a stopped one is no error.
 func (p *Program) Stop() error {
-	if err := p.proc.gentle(); err != nil {
+	if err := p.proc.stop(programGrace); err != nil {
 		return fmt.Errorf("stop process %d: %w", p.proc.pid(), err)
 	}
 	return nil

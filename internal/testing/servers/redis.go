@@ -19,8 +19,9 @@ const (
 	readyPoll = 10 * time.Millisecond
 	// answerTimeout bounds each asking, since whoever else has the port may never answer.
 	answerTimeout = time.Second
-	// stopGrace is how long a server may take to end by itself.
-	stopGrace = 5 * time.Second
+	// stopGrace is how long a redis-server may take to end by itself. It is never long about it,
+	// unless the machine stands still: killed then, it would have lost what it was to write down.
+	stopGrace = time.Minute
 	// snapshotName is the file, in the server's directory, that Redis loads when it starts.
 	snapshotName = "dump.rdb"
 )
@@ -41,7 +42,7 @@ type RedisOptions struct {
 type Redis struct {
 	binary string
 	args   []string
-	port   int
+	port   *port
 
 	mu   sync.Mutex
 	dir  string   // "" once stopped
@@ -76,9 +77,11 @@ func startRedisOnce(ctx context.Context, binary string, args []string) (*Redis, 
 	}
 	r := &Redis{binary: binary, args: args, port: port}
 	if err := r.makeDir(); err != nil {
+		port.release()
 		return nil, err
 	}
 	if err := r.start(ctx); err != nil {
+		port.release()
 		return nil, errors.Join(err, r.removeDir())
 	}
 	return r, nil
@@ -96,7 +99,7 @@ func findRedis(binary string) (string, error) {
 }
 
 // Addr returns the server's address as host:port. It stays the same over restarts.
-func (r *Redis) Addr() string { return address(r.port) }
+func (r *Redis) Addr() string { return address(r.port.number) }
 
 // URL returns the server's address as a redis:// URL.
 func (r *Redis) URL() string { return "redis://" + r.Addr() }
@@ -111,9 +114,9 @@ func (r *Redis) PID() int {
 	return r.proc.pid()
 }
 
-// Stop ends the server, by force if it has not ended after 5 s, and removes its directory. To stop
-// a stopped server is no error. A later Restart starts with nothing; a cluster node does not find
-// its cluster again after it, so stop those with Kill if they are to come back.
+// Stop ends the server, by force if it has not ended after a minute, and removes its directory. To
+// stop a stopped server is no error. A later Restart starts with nothing; a cluster node does not
+// find its cluster again after it, so stop those with Kill if they are to come back.
 func (r *Redis) Stop() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -232,7 +235,7 @@ func (r *Redis) removeDir() error {
 // process is running; the caller holds r.mu, or is the only one to know r.
 func (r *Redis) start(ctx context.Context) error {
 	args := append([]string{
-		"--bind", host, "--port", strconv.Itoa(r.port), "--dir", r.dir,
+		"--bind", host, "--port", strconv.Itoa(r.port.number), "--dir", r.dir,
 		"--save", "", "--appendonly", "no", "--dbfilename", snapshotName,
 	}, r.args...)
 	proc, err := startProcess(r.binary, args...)

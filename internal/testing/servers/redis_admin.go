@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
@@ -27,7 +26,11 @@ func adminClient(addr string) *redis.Client {
 		ContextTimeoutEnabled:    true,
 		DisableIdentity:          true,
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
-		ReadTimeout:              10 * time.Second,
+		// The context bounds each asking. A machine that stands still for seconds is no failure of
+		// the server's.
+		DialTimeout:  readyTimeout,
+		ReadTimeout:  readyTimeout,
+		WriteTimeout: readyTimeout,
 	})
 }
 

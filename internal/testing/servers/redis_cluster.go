@@ -61,7 +61,7 @@ func (c *RedisCluster) assemble(ctx context.Context) error {
 	first := adminClient(c.nodes[0].Addr())
 	defer first.Close()
 	for i, node := range c.nodes[1:] {
-		if err := first.Do(ctx, "CLUSTER", "MEET", host, node.port).Err(); err != nil {
+		if err := first.Do(ctx, "CLUSTER", "MEET", host, node.port.number).Err(); err != nil {
 			return fmt.Errorf("introduce node %d: %w", i+1, err)
 		}
 	}
