@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -19,6 +20,8 @@ import (
 type Carrier interface {
 	Checker(t *testing.T, name string) check.Link
 	Worker(t *testing.T) aggregate.Bus
+	// Settle returns once the bus has heard what its ends have told it: who listens to what.
+	Settle(t *testing.T)
 }
 
 // Run runs the suite; start makes a new bus for each part of it.
@@ -131,6 +134,7 @@ func testAddressed(t *testing.T, c Carrier) {
 		}
 	}
 	workers[0].stop()
+	c.Settle(t)
 	send(workers[0], "for the one that is gone")
 	send(workers[1], "last")
 	wait(t, "last", func() bool { return workers[1].times(events.KindReport, "last") == 1 })
@@ -171,6 +175,7 @@ func testAttend(t *testing.T, c Carrier) {
 		{"it comes back", all, nil, []uint32{0, 1, 2}},
 	} {
 		noError(t, one.bus.Attend(step.attend))
+		c.Settle(t)
 		for _, shard := range step.others {
 			wait(t, step.why, func() bool {
 				_, others := share(shard)
@@ -198,6 +203,7 @@ func testStop(t *testing.T, c Carrier) {
 	first, second := newWorker(t, c), newWorker(t, c)
 	alpha := newChecker(t, c, "alpha")
 	first.stop()
+	c.Settle(t) // a stop does not wait for it for longer than a second
 	before := first.count(events.KindReport)
 	for i := range 50 {
 		noError(t, report(alpha.link, 0, fmt.Append(nil, i)))
@@ -251,7 +257,7 @@ func newChecker(t *testing.T, c Carrier, name string) *checker {
 	k := &checker{name: name, link: c.Checker(t, name)}
 	stop := serve(t, func(ctx context.Context) error { return k.link.Listen(ctx, k.note) })
 	t.Cleanup(stop)
-	// Alarms are broadcast: the end listens once it hears one.
+	// Alarms are broadcast: the end listens to everything once it hears one.
 	probe := c.Worker(t)
 	wait(t, name+" listens", func() bool {
 		if err := probe.Alarm(0, []byte("probe")); err != nil {
@@ -264,8 +270,9 @@ func newChecker(t *testing.T, c Carrier, name string) *checker {
 
 type worker struct {
 	heard
-	bus  aggregate.Bus
-	stop func()
+	bus   aggregate.Bus
+	asked atomic.Bool // a hello was its own to answer
+	stop  func()
 }
 
 func newWorker(t *testing.T, c Carrier) *worker {
@@ -277,18 +284,22 @@ func newWorker(t *testing.T, c Carrier) *worker {
 			if reply == nil {
 				return
 			}
+			if kind == events.KindHello {
+				w.asked.Store(true)
+			}
 			if err := reply(append([]byte("re: "), payload...)); err != nil {
 				t.Error(err)
 			}
 		})
 	})
 	t.Cleanup(w.stop)
+	// Of the hellos of all workers each gets some to answer, and only when it gets all else.
 	probe := c.Checker(t, "probe")
 	wait(t, "the worker serves", func() bool {
 		if err := probe.Hello([]byte("probe")); err != nil {
 			t.Error(err)
 		}
-		return w.times(events.KindHello, "probe") > 0
+		return w.asked.Load() && w.times(events.KindHello, "probe") > 0
 	})
 	return w
 }

@@ -172,14 +172,18 @@ const noResponders = "503"
 func (c *Checker) Listen(ctx context.Context, h func(events.Kind, []byte)) error {
 	var g gate
 	defer g.shut()
-	for subject, kind := range map[string]events.Kind{
-		c.inbox(events.KindRefresh): events.KindRefresh,
-		c.inbox(events.KindWelcome): events.KindWelcome,
-		c.inbox(events.KindGrant):   events.KindGrant,
-
-		topic(c.ns, events.KindAlarm, events.FormatPlain) + "*":   events.KindAlarm,
-		topic(c.ns, events.KindAlarm, events.FormatRefunds) + "*": events.KindAlarm,
+	// In this order, so that who hears an alarm, which all are told, hears all that he is told.
+	for _, of := range []struct {
+		subject string
+		kind    events.Kind
+	}{
+		{c.inbox(events.KindRefresh), events.KindRefresh},
+		{c.inbox(events.KindWelcome), events.KindWelcome},
+		{c.inbox(events.KindGrant), events.KindGrant},
+		{topic(c.ns, events.KindAlarm, events.FormatRefunds) + "*", events.KindAlarm},
+		{topic(c.ns, events.KindAlarm, events.FormatPlain) + "*", events.KindAlarm},
 	} {
+		subject, kind := of.subject, of.kind
 		sub, err := c.conn.Subscribe(subject, func(m *nats.Msg) {
 			// No message of ours is empty. The server answers a request with an empty one when
 			// nobody serves it.
