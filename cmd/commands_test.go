@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"sync"
 	"syscall"
 	"testing"
@@ -118,9 +119,19 @@ func (f *fleet) do(args ...string) (stdout string) {
 	return stdout
 }
 
-// stop stops everything, checkers first, which deliver what they hold.
+// undelivered matches hits that a checker has to deliver.
+var undelivered = regexp.MustCompile(`(?m)^offpath_hits_(pending|in_flight)\{.*\} [^0].*$`)
+
+// stop stops everything, checkers first, once they have delivered what they hold: a stop waits 5 s
+// for that, and a machine may stand still for as long.
 func (f *fleet) stop() {
 	f.Helper()
+	for _, d := range f.checkers {
+		d.Await("all hits are delivered", func() bool {
+			status, page := d.Get("/metrics")
+			return status == 200 && !undelivered.MatchString(page)
+		})
+	}
 	for _, d := range append(f.checkers, f.aggregators...) {
 		d.MustStop()
 	}

@@ -121,7 +121,7 @@ func TestDeployed(t *testing.T) {
 	f.startAggregator()
 	f.startAggregator()
 	for _, name := range []string{"checker-1", "checker-2", "checker-2"} { // the second is shared by two, as by the pods of a Deployment
-		f.startChecker(name, "--acquire", "5s")
+		f.startChecker(name, "--acquire", "1m")
 	}
 	for _, d := range f.checkers {
 		d.AwaitMetric("offpath_fleet_checkers", "3")

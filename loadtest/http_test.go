@@ -11,8 +11,8 @@ import (
 	"github.com/offpath-io/offpath/loadtest/httpload"
 )
 
-// twoHundred asks for as many requests.
-var twoHundred = strings.Fields("http --rate 1000 --duration 200ms --warmup 0s")
+// twoHundred asks for as many requests, each of which has to be answered, however late.
+var twoHundred = strings.Fields("http --rate 1000 --duration 200ms --warmup 0s --timeout 1m")
 
 // load runs a load, and returns what is measured.
 func load(t *testing.T, args ...string) (r httpload.Result) {

@@ -30,7 +30,7 @@ func TestDemo(t *testing.T) {
 		t.Errorf("%d %s", status, page)
 	}
 	d.MustStop()
-	if strings.Contains(d.Stderr(), "level=WARN") {
+	if len(complaints(d.Stderr())) > 0 {
 		t.Errorf("stderr:\n%s", d.Stderr())
 	}
 	if left, _ := os.ReadDir(temp); len(left) > 0 {

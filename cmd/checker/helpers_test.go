@@ -5,9 +5,11 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/offpath-io/offpath/cmd/checker/api"
 	"github.com/offpath-io/offpath/internal/testing/daemontest"
@@ -45,10 +47,32 @@ func writeFile(t *testing.T, text string) string {
 // anywhere has a daemon listen on free ports, and remember few keys: most of a start is memory for the default's million.
 var anywhere = []string{"--listen", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--max-idle-keys", "1000"}
 
-// startChecker starts one that has as much time for its clients as the test has for it.
+// startChecker starts one that has as much time for its clients, and to deliver hits, as the test
+// has for it.
 func startChecker(t *testing.T, args ...string) *daemontest.Daemon {
 	t.Helper()
-	return daemontest.Start(t, options{clientTime: daemontest.Patience}.run, slices.Concat(anywhere, args)...)
+	o := options{clientTime: daemontest.Patience, drainTime: daemontest.Patience}
+	return daemontest.Start(t, o.run, slices.Concat(anywhere, args)...)
+}
+
+// startHasty starts one that is not patient with an aggregator when it stops.
+func startHasty(t *testing.T, args ...string) *daemontest.Daemon {
+	t.Helper()
+	o := options{clientTime: daemontest.Patience, drainTime: time.Millisecond}
+	return daemontest.Start(t, o.run, slices.Concat(anywhere, args)...)
+}
+
+// complaints are the warnings and errors in a log, without those of the NATS server within that
+// something took long, as it does on a machine that stands still.
+func complaints(log string) (list []string) {
+	slow := regexp.MustCompile(`processing time|took too long|was stalled`)
+	for line := range strings.Lines(log) {
+		bad := strings.Contains(line, "level=WARN") || strings.Contains(line, "level=ERROR")
+		if bad && !slow.MatchString(line) {
+			list = append(list, line)
+		}
+	}
+	return list
 }
 
 // refuses runs a checker that has to end by itself, with a status and words on stderr, and without a banner.

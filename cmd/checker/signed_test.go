@@ -29,6 +29,7 @@ func TestAStolenCredentialLiftsNoBlockAndChangesNoRules(t *testing.T) {
 
 	d := startChecker(t, "--rules", "nats", "--nats", url, "--rules-public-keys", ofRules.Public()+","+signaturetest.NewKey(t).Public(), "--entries-public-keys", ofEntries.Public())
 	loads(d, 1)
+	d.AwaitMetric("offpath_blocked_keys", "1") // which a start waits for no longer than a second
 	asks(t, d, kristie, 429)
 	kv := serverstest.Bucket(t, url, blocks.Name(defaultNamespace))
 	names, err := kv.Keys(t.Context())

@@ -97,7 +97,7 @@ func (p *process) openDecisionLog(name string) *decisionlog.Log {
 	}
 	return decisionlog.New(decisionlog.Options{
 		Checker: name, Sample: p.logSample, Hashed: p.keyHash != "", Limit: p.adapters.limit,
-		Sinks: sinks, Log: p.log,
+		Sinks: sinks, StopTimeout: p.drainTime, Log: p.log,
 	})
 }
 

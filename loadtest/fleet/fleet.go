@@ -66,6 +66,10 @@ type Options struct {
 	idleKeys int
 }
 
+// drainTimeout is how long the last hits may take to be delivered, without which no run is
+// accounted for: longer than in a service, since all cores were asked for all they can.
+const drainTimeout = 20 * time.Second
+
 // Embedded is a Redis of our own.
 const Embedded = "embedded"
 
@@ -251,7 +255,9 @@ func (f *fleet) runChecker(
 ) (err error) {
 	c := &checker{ended: make(chan struct{})}
 	link := tap.NewLink(slowed(end, f.o.Delay, f.o.Jitter), f.fleetTime, trace)
-	options := check.Options{Rules: set, Epoch: epoch, MaxIdleKeys: f.o.idleKeys}
+	options := check.Options{
+		Rules: set, Epoch: epoch, MaxIdleKeys: f.o.idleKeys, DrainTimeout: drainTimeout,
+	}
 	if c.Checker, err = tap.NewChecker(sc, link, options); err != nil {
 		return err
 	}

@@ -105,7 +105,7 @@ func (s *side) half(b *testing.B, rate float64) {
 func (s *side) ask(b *testing.B, rate float64, warming, length time.Duration) httpload.Result {
 	b.Helper()
 	o := s.load
-	o.Rate, o.Warmup, o.Duration = rate, unlessOnce(warming), unlessOnce(length)
+	o.Rate, o.Warmup, o.Duration, o.Timeout = rate, unlessOnce(warming), unlessOnce(length), patience
 	r, err := httpload.Run(b.Context(), o, nil)
 	must(b, err)
 	if r.OK200 != r.Sent {
@@ -126,7 +126,7 @@ func TestBareServersAnswerAlike(t *testing.T) {
 		for _, kind := range []string{"/bare", "/offpath"} {
 			c := start(t, d.name+kind)
 			o := d.load(c.address)
-			o.Rate, o.Duration, o.Keys = 1000, 100*time.Millisecond, 10
+			o.Rate, o.Duration, o.Keys, o.Timeout = 1000, 100*time.Millisecond, 10, patience
 			r, err := httpload.Run(t.Context(), o, nil)
 			if err != nil || r.OK200 != 100 {
 				t.Errorf("%s%s: %+v, %v", d.name, kind, r, err)

@@ -56,9 +56,7 @@ func (s *safe) checkOnce(t *testing.T, service string) {
 
 // TestServiceFails: a service that is not reached, or does not speak HTTP, is a bad gateway; see TestSilentService, too.
 func TestServiceFails(t *testing.T) {
-	gone, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
-	_ = gone.Close()
+	const gone = "127.0.0.1:1" // a port that no other server gets
 	say := func(text string) string {
 		return listener(t, func(conn net.Conn) {
 			_, _ = http.ReadRequest(bufio.NewReader(conn))
@@ -67,8 +65,8 @@ func TestServiceFails(t *testing.T) {
 		})
 	}
 	for why, target := range map[string]string{
-		"nobody is there":           "http://" + gone.Addr().String(),
-		"nobody is there, HTTP/2":   "h2c://" + gone.Addr().String(),
+		"nobody is there":           "http://" + gone,
+		"nobody is there, HTTP/2":   "h2c://" + gone,
 		"it hangs up":               say(""),
 		"it does not speak HTTP":    say("what?\r\n\r\n"),
 		"a header that is too long": say("HTTP/1.1 200 OK\r\nX: " + strings.Repeat("x", maxAnswerHeader) + "\r\n\r\n"),

@@ -9,6 +9,7 @@
 package decisionlog
 
 import (
+	"cmp"
 	"context"
 	"hash/maphash"
 	"log/slog"
@@ -45,6 +46,8 @@ type Options struct {
 	MaxKeys int
 	// MaxQueued bounds the entries that wait for each sink, and 300 bytes for each of that many their text. Default 65,536.
 	MaxQueued int
+	// StopTimeout is how long what waits may take to be written at the end. Default 2 s.
+	StopTimeout time.Duration
 	// Log takes what an operator should know; nil: nothing is logged.
 	Log *slog.Logger
 }
@@ -92,7 +95,9 @@ func New(o Options) *Log {
 		l.stripes[i].keys, l.stripes[i].spare = make(map[id]*tally), make(map[id]*tally)
 	}
 	for _, s := range o.Sinks {
-		l.queues = append(l.queues, newQueue(s, o.MaxQueued, o.Log))
+		q := newQueue(s, o.MaxQueued, o.Log)
+		q.stop = cmp.Or(o.StopTimeout, stopTimeout)
+		l.queues = append(l.queues, q)
 	}
 	return l
 }

@@ -22,8 +22,8 @@ const (
 	// lineText is what a line takes, in bytes: queues have room for so many of it. One with a long
 	// key that JSON has to escape takes ten times as much, and who makes up keys can make up such.
 	lineText = 300
-	// writeTimeout bounds one write, retryEvery is the time between two, and stopTimeout how long
-	// all of it may take at the end.
+	// writeTimeout bounds one write, retryEvery is the time between two, and stopTimeout the default
+	// of how long all of it may take at the end.
 	writeTimeout = 5 * time.Second
 	retryEvery   = time.Second
 	stopTimeout  = 2 * time.Second
@@ -34,6 +34,7 @@ type queue struct {
 	sink Sink
 	most int
 	log  *slog.Logger
+	stop time.Duration // see Options.StopTimeout
 
 	mu               sync.Mutex
 	lines            []line
@@ -45,7 +46,7 @@ type queue struct {
 }
 
 func newQueue(sink Sink, most int, log *slog.Logger) *queue {
-	return &queue{sink: sink, most: most, log: log, wake: make(chan struct{}, 1)}
+	return &queue{sink: sink, most: most, log: log, stop: stopTimeout, wake: make(chan struct{}, 1)}
 }
 
 // put adds an entry, or drops it.
@@ -77,12 +78,12 @@ func (q *queue) tell() {
 	}
 }
 
-// run writes until the queue is closed and empty, or stopTimeout after ctx is done; what is left
+// run writes until the queue is closed and empty, or its StopTimeout after ctx is done; what is left
 // then is dropped.
 func (q *queue) run(ctx context.Context) {
 	work, abandon := context.WithCancel(context.WithoutCancel(ctx))
 	defer abandon()
-	defer context.AfterFunc(ctx, func() { time.AfterFunc(stopTimeout, abandon) })()
+	defer context.AfterFunc(ctx, func() { time.AfterFunc(q.stop, abandon) })()
 	var number uint64
 	for work.Err() == nil {
 		text, lines, count := q.batch()

@@ -20,6 +20,8 @@ import (
 type Carrier interface {
 	Checker(t *testing.T, name string) check.Link
 	Worker(t *testing.T) aggregate.Bus
+	// Settle returns once the bus has heard what its ends have told it: who listens to what.
+	Settle(t *testing.T)
 }
 
 // Run runs the suite; start makes a new bus for each part of it.
@@ -131,7 +133,8 @@ func testAddressed(t *testing.T, c Carrier) {
 			}
 		}
 	}
-	workers[0].end(t, c)
+	workers[0].stop()
+	c.Settle(t)
 	send(workers[0], "for the one that is gone")
 	send(workers[1], "last")
 	wait(t, "last", func() bool { return workers[1].times(events.KindReport, "last") == 1 })
@@ -155,10 +158,10 @@ func testAttend(t *testing.T, c Carrier) {
 		for range 20 {
 			noError(t, report(alpha.link, shard, []byte(text)))
 		}
-		soon(func() bool {
+		for deadline := time.Now().Add(time.Second); ours+others < 20 && time.Now().Before(deadline); {
+			time.Sleep(time.Millisecond)
 			ours, others = one.times(events.KindReport, text), other.times(events.KindReport, text)
-			return ours+others == 20
-		})
+		}
 		return ours, others
 	}
 	for _, step := range []struct {
@@ -172,6 +175,7 @@ func testAttend(t *testing.T, c Carrier) {
 		{"it comes back", all, nil, []uint32{0, 1, 2}},
 	} {
 		noError(t, one.bus.Attend(step.attend))
+		c.Settle(t)
 		for _, shard := range step.others {
 			wait(t, step.why, func() bool {
 				_, others := share(shard)
@@ -188,12 +192,8 @@ func testAttend(t *testing.T, c Carrier) {
 			sent++
 			hello := fmt.Sprint("hello ", sent)
 			noError(t, alpha.link.Hello([]byte(hello)))
-			// One that was on its way to a worker that leaves may be lost.
-			if !soon(func() bool {
-				return alpha.times(events.KindWelcome, "re: "+hello) == 1 && one.times(events.KindHello, hello) > 0
-			}) {
-				return false
-			}
+			wait(t, "a hello is answered", func() bool { return alpha.times(events.KindWelcome, "re: "+hello) == 1 })
+			wait(t, "and heard", func() bool { return one.times(events.KindHello, hello) > 0 })
 			return len(step.ours) > 0 || one.times(events.KindHello, hello) == 1 // and not to answer
 		})
 	}
@@ -202,7 +202,8 @@ func testAttend(t *testing.T, c Carrier) {
 func testStop(t *testing.T, c Carrier) {
 	first, second := newWorker(t, c), newWorker(t, c)
 	alpha := newChecker(t, c, "alpha")
-	first.end(t, c)
+	first.stop()
+	c.Settle(t) // a stop does not wait for it for longer than a second
 	before := first.count(events.KindReport)
 	for i := range 50 {
 		noError(t, report(alpha.link, 0, fmt.Append(nil, i)))
@@ -256,7 +257,7 @@ func newChecker(t *testing.T, c Carrier, name string) *checker {
 	k := &checker{name: name, link: c.Checker(t, name)}
 	stop := serve(t, func(ctx context.Context) error { return k.link.Listen(ctx, k.note) })
 	t.Cleanup(stop)
-	// Alarms are broadcast, and what an end hears last: it listens once it hears one.
+	// Alarms are broadcast, and what an end hears last: it listens to everything once it hears one.
 	probe := c.Worker(t)
 	wait(t, name+" listens", func() bool {
 		if err := probe.Alarm(0, []byte("probe")); err != nil {
@@ -269,9 +270,9 @@ func newChecker(t *testing.T, c Carrier, name string) *checker {
 
 type worker struct {
 	heard
-	bus  aggregate.Bus
-	stop func()
-	last atomic.Bool // it was given a hello to answer
+	bus   aggregate.Bus
+	asked atomic.Bool // a hello was its own to answer
+	stop  func()
 }
 
 func newWorker(t *testing.T, c Carrier) *worker {
@@ -284,7 +285,7 @@ func newWorker(t *testing.T, c Carrier) *worker {
 				return
 			}
 			if kind == events.KindHello {
-				w.last.Store(true)
+				w.asked.Store(true)
 			}
 			if err := reply(append([]byte("re: "), payload...)); err != nil {
 				t.Error(err)
@@ -292,29 +293,16 @@ func newWorker(t *testing.T, c Carrier) *worker {
 		})
 	})
 	t.Cleanup(w.stop)
-	// It takes hellos to answer last of all. Which of several workers gets one to answer is open,
-	// so there are as many as it takes.
+	// What it takes last are hellos to answer. Which of several workers gets one is open, so there
+	// are as many as it takes.
 	probe := c.Checker(t, "probe")
 	wait(t, "the worker serves", func() bool {
 		if err := probe.Hello([]byte("probe")); err != nil {
 			t.Error(err)
 		}
-		return w.last.Load() && w.times(events.KindHello, "probe") > 0
+		return w.asked.Load() && w.times(events.KindHello, "probe") > 0
 	})
 	return w
-}
-
-// end stops a worker, and returns once nothing is sent to it any more: that may be after it has
-// stopped where the network is slow to learn of it. A worker ends what it takes in the order of
-// shards, and leases last.
-func (w *worker) end(t *testing.T, c Carrier) {
-	t.Helper()
-	w.stop()
-	probe := newChecker(t, c, "last")
-	wait(t, "nothing is sent to who has stopped", func() bool {
-		noError(t, probe.link.Lease(uint32(len(all)-1), w.bus.ID(), []byte("probe")))
-		return probe.count(events.KindUnheard) > 0
-	})
 }
 
 // serve runs f until the function it returns is called, which waits for its end.
@@ -344,16 +332,6 @@ func wait(t *testing.T, what string, holds func() bool) {
 		}
 	}
 	t.Fatalf("waited in vain: %s", what)
-}
-
-// soon polls for a second whether a condition holds, for what is tried again if it does not.
-func soon(holds func() bool) bool {
-	for deadline := time.Now().Add(time.Second); !holds(); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			return false
-		}
-	}
-	return true
 }
 
 // noError ends the test if there is an error.

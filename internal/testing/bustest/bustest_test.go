@@ -21,6 +21,7 @@ type memory struct{ *membus.Bus }
 
 func (m memory) Checker(_ *testing.T, name string) check.Link { return m.Bus.Checker(name) }
 func (m memory) Worker(*testing.T) aggregate.Bus              { return m.Bus.Worker() }
+func (memory) Settle(*testing.T)                              {} // it hears at once
 
 func TestMembusKeepsTheContract(t *testing.T) {
 	Run(t, func(t *testing.T) Carrier {
@@ -30,7 +31,12 @@ func TestMembusKeepsTheContract(t *testing.T) {
 	})
 }
 
-type nats struct{ url string }
+type nats struct {
+	url   string
+	conns *[]*natsgo.Conn // all ends'
+}
+
+func newNATS(url string) nats { return nats{url, new([]*natsgo.Conn)} }
 
 func (n nats) connect(t *testing.T, name string) *natsgo.Conn {
 	t.Helper()
@@ -38,7 +44,16 @@ func (n nats) connect(t *testing.T, name string) *natsgo.Conn {
 	// it what was sent.
 	conn := must(natsbus.Connect(n.url, name, natsgo.Timeout(time.Minute), natsgo.FlusherTimeout(time.Minute)))(t)
 	t.Cleanup(conn.Close)
+	*n.conns = append(*n.conns, conn)
 	return conn
+}
+
+// Settle asks the server, which answers after what it was told before.
+func (n nats) Settle(t *testing.T) {
+	t.Helper()
+	for _, conn := range *n.conns {
+		noError(t, conn.FlushTimeout(time.Minute))
+	}
 }
 
 func (n nats) Checker(t *testing.T, name string) check.Link {
@@ -51,13 +66,13 @@ func (n nats) Worker(t *testing.T) aggregate.Bus {
 
 func TestNatsbusKeepsTheContract(t *testing.T) {
 	server := serverstest.NATS(t)
-	Run(t, func(*testing.T) Carrier { return nats{server.URL()} })
+	Run(t, func(*testing.T) Carrier { return newNATS(server.URL()) })
 }
 
 // TestAWorkerOfBefore subscribes to every shard's subject in the queue group. What is for another
 // worker goes to one of the two, so that no report is counted twice.
 func TestAWorkerOfBefore(t *testing.T) {
-	n := nats{serverstest.NATS(t).URL()}
+	n := newNATS(serverstest.NATS(t).URL())
 	w, alpha := newWorker(t, n), newChecker(t, n, "alpha")
 	var before atomic.Int64
 	old := n.connect(t, "old")
@@ -82,7 +97,7 @@ func TestAWorkerOfBefore(t *testing.T) {
 // meanwhile, and everything works when it is back.
 func TestEndsWaitForTheServer(t *testing.T) {
 	server := serverstest.NATS(t)
-	n := nats{server.URL()}
+	n := newNATS(server.URL())
 	server.Stop()
 	link := n.Checker(t, "alpha")
 	if err := link.Report(0, 0, []byte("lost")); err == nil {
@@ -99,7 +114,7 @@ func TestEndsWaitForTheServer(t *testing.T) {
 }
 
 func TestBadNamesAreRefused(t *testing.T) {
-	conn := nats{serverstest.NATS(t).URL()}.connect(t, "test")
+	conn := newNATS(serverstest.NATS(t).URL()).connect(t, "test")
 	for _, bad := range []string{"", "a.b", "a b", "*", ">", "ä", string(make([]byte, 65))} {
 		if _, err := natsbus.NewChecker(conn, bad, "ok"); err == nil {
 			t.Errorf("namespace %q was taken", bad)

@@ -13,7 +13,7 @@ import (
 // TestOlderPartsHearNoNewerFormats: what has subscribed to the first version of reports and alarms
 // gets none of a newer format, to whichever aggregator; parts of this build get both.
 func TestOlderPartsHearNoNewerFormats(t *testing.T) {
-	n := nats{serverstest.NATS(t).URL()}
+	n := newNATS(serverstest.NATS(t).URL())
 	worker, checker := n.Worker(t), n.Checker(t, "c")
 	var toWorker, toChecker heard
 	must := func(err error) {

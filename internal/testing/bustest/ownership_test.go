@@ -19,7 +19,7 @@ import (
 // TestNobodySpeaksForAnother: a worker takes what a checker says in its own name, and answers only
 // to that.
 func TestNobodySpeaksForAnother(t *testing.T) {
-	n := nats{serverstest.NATS(t).URL()}
+	n := newNATS(serverstest.NATS(t).URL())
 	mine, yours := events.NewEpoch("mine"), events.NewEpoch("yours")
 	body := func(epoch uint64) []byte {
 		return must(events.Append(nil, &events.Hello{Epoch: epoch, Sent: 1}))(t)
@@ -76,21 +76,28 @@ func TestNobodySpeaksForAnother(t *testing.T) {
 				}
 				return true
 			}
+			sayReady := func() {
+				for subject := range ready {
+					kind, _, _ := strings.Cut(subject, ".")
+					publish(t, conn, "test."+subject+".ready", "test."+answers[kind]+".v1.ready", fmt.Sprintf("ready %d %s.", attempts, subject))
+				}
+				attempts++
+			}
 			wait(t, "the worker listens to everything", func() bool {
 				for attempt := range attempts {
 					if heardAll(attempt) {
 						return true
 					}
 				}
-				for subject := range ready {
-					kind, _, _ := strings.Cut(subject, ".")
-					publish(t, conn, "test."+subject+".ready", "test."+answers[kind]+".v1.ready", fmt.Sprintf("ready %d %s.", attempts, subject))
-				}
-				attempts++
+				sayReady()
 				return false
 			})
 			publish(t, conn, strings.Replace(tt.subject, "HERE", here, 1), tt.reply, tt.body)
-			stop() // which takes what is already on its way
+			// Each subscription hands over one message after the other, so what comes after says
+			// that it has been there. A stop would wait for it, but no longer than a second.
+			sayReady()
+			wait(t, "it has heard what was said before", func() bool { return heardAll(attempts - 1) })
+			stop()
 			n := got.count(events.KindReport) + got.count(events.KindLease) + got.count(events.KindHello) - got.readyTimes("ready ")
 			if n != tt.want {
 				t.Errorf("handed over %d times, want %d", n, tt.want)

@@ -29,19 +29,14 @@ const portAttempts = 10
 var errPortTaken = errors.New("port taken")
 
 // freePort returns a port that was free a moment ago, as was its cluster bus port. No other process that asks this
-// package gets it, or looks whether it is free, until this one ends: a server may be down for a while, and come back, or
-// be missed. A stranger may still take it: whoever starts a server on it must be ready to ask again.
+// package gets either, nor listens there to see whether it is free, until this one ends: a server may be down for a
+// while, and come back, or be missed. A stranger may still take it: whoever starts a server on it must be ready to ask
+// again.
 func freePort() (int, error) {
 	for range 1000 {
-		port := lowestPort + rand.IntN(portSpan)
-		release, ok := reserve(port, port+busOffset)
-		if !ok {
-			continue
-		}
-		if isFree(port) && isFree(port+busOffset) {
+		if port := lowestPort + rand.IntN(portSpan); reserve(port) {
 			return port, nil
 		}
-		release()
 	}
 	return 0, fmt.Errorf("find free port on %s: none of those tried between %d and %d", host, lowestPort, lowestPort+portSpan)
 }
@@ -53,33 +48,31 @@ func FreeAddress() (string, error) {
 	return address(port), err
 }
 
-// reserved are the reservations of this process, which end with it.
+// reserved are the reservations of this process, which end with it: sockets of UDP, which none of the servers uses, so
+// that TCP's ports stay free for these, and the system takes all of them back whatever becomes of the process.
 var (
 	reservedMu sync.Mutex
 	reserved   []net.PacketConn
 )
 
-// reserve takes ports among the processes that ask this package: by UDP, which none of the servers uses, so that the
-// system gives them back whatever becomes of this process.
-func reserve(ports ...int) (release func(), ok bool) {
-	var taken []net.PacketConn
-	release = func() {
-		for _, conn := range taken {
-			_ = conn.Close() // nothing was sent
+// reserve takes a port and its cluster bus port, if both are free, among the processes that ask this package.
+func reserve(port int) bool {
+	var held []net.PacketConn
+	for _, p := range []int{port, port + busOffset} {
+		if conn, err := net.ListenPacket("udp", address(p)); err == nil {
+			held = append(held, conn)
 		}
 	}
-	for _, port := range ports {
-		conn, err := net.ListenPacket("udp", address(port))
-		if err != nil {
-			release()
-			return nil, false
+	if len(held) < 2 || !isFree(port) || !isFree(port+busOffset) {
+		for _, conn := range held {
+			_ = conn.Close() // nothing was sent
 		}
-		taken = append(taken, conn)
+		return false
 	}
 	reservedMu.Lock()
 	defer reservedMu.Unlock()
-	reserved = append(reserved, taken...)
-	return release, true
+	reserved = append(reserved, held...)
+	return true
 }
 
 func isFree(port int) bool {

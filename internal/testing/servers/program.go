@@ -109,9 +109,13 @@ func (p *Program) URL() string { return "http://" + address(p.port) }
 // Log returns the last few kilobytes of what it has printed.
 func (p *Program) Log() string { return p.proc.log.String() }
 
+// programGrace is how long a foreign program may take to end by itself: some wait for their
+// clients. Nobody looks at what one leaves behind.
+const programGrace = 5 * time.Second
+
 // Stop ends the program, by force if it has not ended after 5 s. To stop a stopped one is no error.
 func (p *Program) Stop() error {
-	if err := p.proc.gentle(); err != nil {
+	if err := p.proc.stop(programGrace); err != nil {
 		return fmt.Errorf("stop process %d: %w", p.proc.pid(), err)
 	}
 	return nil

@@ -19,11 +19,9 @@ const (
 	readyPoll = 10 * time.Millisecond
 	// answerTimeout bounds each asking, since whoever else has the port may never answer.
 	answerTimeout = time.Second
-	// stopGrace is how long a foreign program may take to end by itself.
-	stopGrace = 5 * time.Second
-	// orderGrace is how long Redis may, which always does: one that is killed has not written down
-	// what it holds. It is that long for a machine that stands still.
-	orderGrace = time.Minute
+	// stopGrace is how long a redis-server may take to end by itself. It is never long about it,
+	// unless the machine stands still: killed then, it would have lost what it was to write down.
+	stopGrace = time.Minute
 	// snapshotName is the file, in the server's directory, that Redis loads when it starts.
 	snapshotName = "dump.rdb"
 )
@@ -114,13 +112,13 @@ func (r *Redis) PID() int {
 	return r.proc.pid()
 }
 
-// Stop ends the server, by force if it has not ended after a minute, and removes its directory. To stop
-// a stopped server is no error. A later Restart starts with nothing; a cluster node does not find
-// its cluster again after it, so stop those with Kill if they are to come back.
+// Stop ends the server, by force if it has not ended after a minute, and removes its directory. To
+// stop a stopped server is no error. A later Restart starts with nothing; a cluster node does not
+// find its cluster again after it, so stop those with Kill if they are to come back.
 func (r *Redis) Stop() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if err := errors.Join(r.end((*process).inOrder), r.removeDir()); err != nil {
+	if err := errors.Join(r.end((*process).gentle), r.removeDir()); err != nil {
 		return fmt.Errorf("stop redis: %w", err)
 	}
 	return nil
@@ -156,7 +154,7 @@ func (r *Redis) RestartInOrder(ctx context.Context) error {
 	if err := client.ConfigSet(ctx, "shutdown-on-sigterm", "save").Err(); err != nil {
 		return fmt.Errorf("restart redis: %w", err)
 	}
-	return r.restart(ctx, (*process).inOrder, func() error { return nil })
+	return r.restart(ctx, (*process).gentle, func() error { return nil })
 }
 
 // restart ends the process by the given means, prepares the data for the next and starts it.
@@ -193,9 +191,8 @@ func (r *Redis) signal(send func(*process) error) error {
 	return send(r.proc)
 }
 
-// gentle is stop for a program, inOrder for Redis.
-func (p *process) gentle() error  { return p.stop(stopGrace) }
-func (p *process) inOrder() error { return p.stop(orderGrace) }
+// gentle is stop with the grace of a redis-server.
+func (p *process) gentle() error { return p.stop(stopGrace) }
 
 // end ends the process by the given means, if there is one. The caller holds r.mu.
 func (r *Redis) end(by func(*process) error) error {

@@ -10,14 +10,10 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
 )
-
-// patience is how long an answer may take, on a machine that stands still.
-const patience = time.Minute
 
 // adminClient returns a client that says what happened instead of trying again: the callers poll, and a server that is
 // down on purpose is no news for go-redis's log.
@@ -30,8 +26,11 @@ func adminClient(addr string) *redis.Client {
 		ContextTimeoutEnabled:    true,
 		DisableIdentity:          true,
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
-		DialTimeout:              patience,
-		ReadTimeout:              patience,
+		// The context bounds each asking. A machine that stands still for seconds is no failure of
+		// the server's.
+		DialTimeout:  readyTimeout,
+		ReadTimeout:  readyTimeout,
+		WriteTimeout: readyTimeout,
 	})
 }
 

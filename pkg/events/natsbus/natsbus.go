@@ -172,6 +172,7 @@ const noResponders = "503"
 func (c *Checker) Listen(ctx context.Context, h func(events.Kind, []byte)) error {
 	var g gate
 	defer g.shut()
+	// The order matters: all are told alarms, and who hears a plain one hears everything.
 	for _, of := range []struct {
 		subject string
 		kind    events.Kind
@@ -180,7 +181,6 @@ func (c *Checker) Listen(ctx context.Context, h func(events.Kind, []byte)) error
 		{c.inbox(events.KindWelcome), events.KindWelcome},
 		{c.inbox(events.KindGrant), events.KindGrant},
 		{topic(c.ns, events.KindAlarm, events.FormatRefunds) + "*", events.KindAlarm},
-		// The last, so that whoever hears a plain alarm hears everything.
 		{topic(c.ns, events.KindAlarm, events.FormatPlain) + "*", events.KindAlarm},
 	} {
 		sub, err := c.conn.Subscribe(of.subject, func(m *nats.Msg) {
