@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/offpath-io/offpath/internal/testing/refusaltest"
 )
@@ -79,13 +78,13 @@ func TestMistakesAreBounded(t *testing.T) {
 	}
 }
 
-// Mistakes beyond the bound cost no search for their places: these would take minutes.
+// Mistakes beyond the bound cost no search for their places: with one for each, this test would
+// not end in time.
 func TestManyMistakesAreQuick(t *testing.T) {
-	began := time.Now()
 	_, err := Parse([]byte(one("exclude: {" + many(80_000, "a%d: [],") + "}")))
 	refusal, ok := errors.AsType[*Error](err)
-	if took := time.Since(began); !ok || len(refusal.More) != 99 || took > 30*time.Second {
-		t.Errorf("%.300v after %v", err, took)
+	if !ok || len(refusal.More) != 99 {
+		t.Errorf("%.300v", err)
 	}
 }
 
