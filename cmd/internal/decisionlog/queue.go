@@ -78,8 +78,8 @@ func (q *queue) tell() {
 	}
 }
 
-// run writes until the queue is closed and empty, or its StopTimeout after ctx is done; what is left
-// then is dropped.
+// run writes until the queue is closed and empty, or until Options.StopTimeout after ctx is done.
+// The rest is dropped then.
 func (q *queue) run(ctx context.Context) {
 	work, abandon := context.WithCancel(context.WithoutCancel(ctx))
 	defer abandon()

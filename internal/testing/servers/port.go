@@ -28,9 +28,10 @@ const portAttempts = 10
 // errPortTaken says that another process listens on the port.
 var errPortTaken = errors.New("port taken")
 
-// freePort returns a port that was free a moment ago, as was its cluster bus port. No other process that asks this
-// package gets either, nor listens there to see whether it is free, until this one ends: a server may be down for a
-// while, and come back, or be missed. A stranger may still take it: whoever starts a server on it must be ready to ask
+// freePort returns a port that was free a moment ago, as was its cluster bus port. Until this
+// process ends, no other process that uses this package is given either port, or listens there to
+// see whether it is free: a server may be down for a while, and come back. A process that does not
+// use this package may still take it, so callers that start a server on it must be ready to ask
 // again.
 func freePort() (int, error) {
 	for range 1000 {
@@ -41,21 +42,21 @@ func freePort() (int, error) {
 	return 0, fmt.Errorf("find free port on %s: none of those tried between %d and %d", host, lowestPort, lowestPort+portSpan)
 }
 
-// FreeAddress returns an address of 127.0.0.1 to listen on, for a server that this package does not start, but that is to
-// be stopped and started again. It is this process's as long as that runs.
+// FreeAddress returns an address of 127.0.0.1 for a server that this package does not start, and
+// that can be stopped and started again there. It is reserved until this process ends.
 func FreeAddress() (string, error) {
 	port, err := freePort()
 	return address(port), err
 }
 
-// reserved are the reservations of this process, which end with it: sockets of UDP, which none of the servers uses, so
-// that TCP's ports stay free for these, and the system takes all of them back whatever becomes of the process.
+// reserved are the reservations of this process: UDP sockets, as the servers use TCP only. The
+// system closes them when the process ends, however it ends.
 var (
 	reservedMu sync.Mutex
 	reserved   []net.PacketConn
 )
 
-// reserve takes a port and its cluster bus port, if both are free, among the processes that ask this package.
+// reserve reserves a port and its cluster bus port, if both are free.
 func reserve(port int) bool {
 	var held []net.PacketConn
 	for _, p := range []int{port, port + busOffset} {

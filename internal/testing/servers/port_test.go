@@ -26,8 +26,8 @@ func TestFreePortStaysBelowEphemeralPorts(t *testing.T) {
 	}
 }
 
-// A server that is down for a while finds its ports again: nobody is given them meanwhile, nor listens there to see
-// whether they are free.
+// A server that is down for a while finds its ports again: no other process is given them, or
+// listens there to see whether they are free.
 func TestPortStaysTheServersWhileItIsDown(t *testing.T) {
 	n, err := StartNATS(NATSOptions{})
 	if err != nil {
