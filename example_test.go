@@ -11,12 +11,12 @@ import (
 // A service joins the fleet on its NATS, waits for the fleet's rules, and decides in its own
 // process.
 func Example() {
-	member, err := offpath.Join(offpath.Options{NATS: "nats://127.0.0.1:4222"})
+	participant, err := offpath.Join(offpath.Options{NATS: "nats://127.0.0.1:4222"})
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer member.Close()
-	checker, err := member.Checker(context.Background())
+	defer participant.Close()
+	checker, err := participant.Checker(context.Background())
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -183,13 +183,13 @@ func (l *link) sent(err error) error {
 
 // Report sends a report by the present connection. The checker repeats what cannot be sent now, as
 // it does with lease requests and hellos.
-func (l *link) Report(shard uint32, aggregator uint64, report []byte) error {
-	return l.sent(l.current.Load().link.Report(shard, aggregator, report))
+func (l *link) Report(shard uint32, toOwner bool, report []byte) error {
+	return l.sent(l.current.Load().link.Report(shard, toOwner, report))
 }
 
 // Lease sends a request for permits.
-func (l *link) Lease(shard uint32, aggregator uint64, request []byte) error {
-	return l.sent(l.current.Load().link.Lease(shard, aggregator, request))
+func (l *link) Lease(shard uint32, toOwner bool, request []byte) error {
+	return l.sent(l.current.Load().link.Lease(shard, toOwner, request))
 }
 
 // Hello sends a hello.

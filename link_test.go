@@ -62,11 +62,11 @@ func TestLongerMessages(t *testing.T) {
 		ended <- nil
 	}()
 	long := make([]byte, 100)
-	if err := l.Report(1, 0, long); !errors.Is(err, nats.ErrMaxPayload) {
+	if err := l.Report(1, false, long); !errors.Is(err, nats.ErrMaxPayload) {
 		t.Errorf("%v", err)
 	}
 	take(1000)
-	daemontest.Eventually(t, "it is sent", func() bool { return l.Report(1, 0, long) == nil })
+	daemontest.Eventually(t, "it is sent", func() bool { return l.Report(1, false, long) == nil })
 	stop()
 	must(t, <-ended)
 	natsclient.Close(l.conn())

@@ -1,4 +1,4 @@
-// Package offpath makes a service a member of a fleet of rate limiters.
+// Package offpath makes a service a participant in a fleet of rate limiters.
 //
 // [Join] does in one call what the daemon cmd/checker does, and the daemon uses it: it connects to
 // the fleet's NATS, follows the fleet's rules and blocks, and starts a checker (package check),
@@ -86,7 +86,7 @@ func (o Options) validate() error {
 	switch {
 	case o.NATS == "":
 		return errors.New("offpath: no URL of NATS")
-	case o.Name != "" && !events.Owns(o.Name, o.Checker.Epoch):
+	case o.Name != "" && !events.IsEpochOf(o.Name, o.Checker.Epoch):
 		return fmt.Errorf("offpath: epoch %x does not belong to name %q", o.Checker.Epoch, o.Name)
 	}
 	probe := o.Checker
@@ -103,9 +103,9 @@ const (
 	blocksWait = time.Second
 )
 
-// Member is a checker and all that joins it to its fleet. Its methods may be called from any
+// Participant is a checker and all that joins it to its fleet. Its methods may be called from any
 // goroutine.
-type Member struct {
+type Participant struct {
 	link   *link
 	rules  *reloadable
 	blocks *blockSource
@@ -125,14 +125,14 @@ type Member struct {
 }
 
 // Join joins a fleet. It does not need NATS to be up, and tries each of its servers once, for 2 s
-// at most; nor does it wait for rules from a bucket: see [Member.Checker]. The error is that of options that make no sense, or of a file of rules that
-// cannot be read or is not good.
-func Join(o Options) (*Member, error) {
+// at most; nor does it wait for rules from a bucket: see [Participant.Checker]. The error is
+// that of options that make no sense, or of a file of rules that cannot be read or is not good.
+func Join(o Options) (*Participant, error) {
 	o = o.withDefaults()
 	if err := o.validate(); err != nil {
 		return nil, err
 	}
-	m := &Member{
+	m := &Participant{
 		denied: topkeys.New(time.Now),
 		caches: newCaches(o), ready: make(chan struct{}), reported: make(chan struct{}),
 	}
@@ -163,7 +163,7 @@ func Join(o Options) (*Member, error) {
 }
 
 // newChecker returns what makes the checker of the first rules.
-func (m *Member) newChecker(o Options) func(*rules.Set, uint64) (*check.Checker, error) {
+func (m *Participant) newChecker(o Options) func(*rules.Set, uint64) (*check.Checker, error) {
 	return func(set *rules.Set, revision uint64) (*check.Checker, error) {
 		c := o.Checker
 		c.Rules, c.Revision, c.Link = set, revision, m.link
@@ -178,7 +178,7 @@ func (m *Member) newChecker(o Options) func(*rules.Set, uint64) (*check.Checker,
 	}
 }
 
-func (m *Member) start(source ruleSource, a *announcer) {
+func (m *Participant) start(source ruleSource, a *announcer) {
 	m.connecting = begin(m.link.run)
 	m.saving = begin(m.caches.save)
 	m.announcing = begin(a.run)
@@ -190,7 +190,7 @@ func (m *Member) start(source ruleSource, a *announcer) {
 
 // awaitStart notes when the checker may decide: there are rules, none newer than those of the cache
 // come soon, and the blocks are there, if they come soon.
-func (m *Member) awaitStart(ctx context.Context, source ruleSource) {
+func (m *Participant) awaitStart(ctx context.Context, source ruleSource) {
 	select {
 	case <-m.rules.made:
 	case <-ctx.Done():
@@ -213,7 +213,7 @@ func await(ctx context.Context, event <-chan struct{}, late <-chan time.Time) {
 }
 
 // report runs the checker, once there is one.
-func (m *Member) report(ctx context.Context) {
+func (m *Participant) report(ctx context.Context) {
 	defer close(m.reported)
 	select {
 	case <-ctx.Done():
@@ -228,7 +228,7 @@ func (m *Member) report(ctx context.Context) {
 // rules and blocks change. It goes on deciding after Close, and reports nothing then. Rules
 // of a file are there at once, but blocks are waited for, for 1 s at most. The error wraps that
 // of ctx, and says why there are no rules.
-func (m *Member) Checker(ctx context.Context) (*check.Checker, error) {
+func (m *Participant) Checker(ctx context.Context) (*check.Checker, error) {
 	select {
 	case <-m.ready:
 		return m.rules.checker.Load(), nil
@@ -247,18 +247,18 @@ func (m *Member) Checker(ctx context.Context) (*check.Checker, error) {
 	}
 }
 
-// Conn returns the present connection to NATS. It stays the member's, which replaces it when the
-// library closes it for good.
-func (m *Member) Conn() *nats.Conn { return m.link.conn() }
+// Conn returns the present connection to NATS. It stays the participant's, which replaces it when
+// the library closes it for good.
+func (m *Participant) Conn() *nats.Conn { return m.link.conn() }
 
 // Done returns a channel that is closed when no hits are reported any more: after Drain or Close,
 // or when reporting has failed, which the error of both then says.
-func (m *Member) Done() <-chan struct{} { return m.reported }
+func (m *Participant) Done() <-chan struct{} { return m.reported }
 
 // Drain stops following rules and blocks, delivers the hits that have not been reported, within
 // Options.Checker.DrainTimeout, and says to the fleet that the checker leaves. The connection stays
 // open. The error wraps check.ErrUnreported if hits are left.
-func (m *Member) Drain() error {
+func (m *Participant) Drain() error {
 	m.drain.Do(func() {
 		for _, t := range []*task{
 			m.starting, m.watchingRules, m.watchingBlocks, m.reporting, m.announcing, m.saving,
@@ -271,7 +271,7 @@ func (m *Member) Drain() error {
 }
 
 // Close drains, and closes the connection.
-func (m *Member) Close() error {
+func (m *Participant) Close() error {
 	err := m.Drain()
 	m.close.Do(func() {
 		m.connecting.end()
@@ -311,4 +311,4 @@ func newCaches(o Options) caches {
 }
 
 // nameOf is the checker's name on NATS: its epoch, below Options.Name if there is one.
-func nameOf(o Options) string { return natsbus.Owned(o.Name, o.Checker.Epoch) }
+func nameOf(o Options) string { return natsbus.CheckerName(o.Name, o.Checker.Epoch) }

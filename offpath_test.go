@@ -38,7 +38,7 @@ func must(t testing.TB, err error) {
 
 var kristie = identity.Attributes{{Name: "user", Value: "kristie"}}
 
-// fleet is all that a member joins: NATS, an aggregator, and the buckets.
+// fleet is all that a participant joins: NATS, an aggregator, and the buckets.
 type fleet struct {
 	*testing.T
 	bus    *servers.NATS
@@ -91,18 +91,18 @@ func (f *fleet) counted() int64 {
 	return ledger["per-user"].Counted
 }
 
-func (f *fleet) join(o offpath.Options) (*offpath.Member, *check.Checker) {
+func (f *fleet) join(o offpath.Options) (*offpath.Participant, *check.Checker) {
 	f.Helper()
 	o.NATS, o.Checker.MaxIdleKeys = f.bus.URL(), 1000
 	if o.Checker.DrainTimeout == 0 { // a machine that stands still delivers nothing meanwhile
 		o.Checker.DrainTimeout = daemontest.Patience
 	}
-	member, err := offpath.Join(o)
+	participant, err := offpath.Join(o)
 	must(f, err)
-	f.Cleanup(func() { _ = member.Close() })
-	checker, err := member.Checker(f.Context())
+	f.Cleanup(func() { _ = participant.Close() })
+	checker, err := participant.Checker(f.Context())
 	must(f, err)
-	return member, checker
+	return participant, checker
 }
 
 // limits waits until the limit is in force.
@@ -119,7 +119,7 @@ func TestAMemberFollowsItsFleet(t *testing.T) {
 	f := newFleet(t)
 	must(t, f.blocks.Make(t.Context()))
 	f.apply(1000)
-	member, checker := f.join(offpath.Options{})
+	participant, checker := f.join(offpath.Options{})
 	passed := int64(0)
 	pass := func() bool {
 		d := checker.Check(kristie, 1)
@@ -134,27 +134,27 @@ func TestAMemberFollowsItsFleet(t *testing.T) {
 		f.limits(checker, int64(limit))
 		f.block()
 		daemontest.Eventually(t, "the key is blocked", func() bool {
-			return member.Stats().Blocks.Keys == 1
+			return participant.Stats().Blocks.Keys == 1
 		})
 		if pass() {
 			t.Error("a blocked key passes")
 		}
 		must(t, f.blocks.Delete(t.Context(), "per-user", "kristie"))
 		daemontest.Eventually(t, "it is not blocked any more", func() bool {
-			return pass() && member.Stats().Blocks.Keys == 0
+			return pass() && participant.Stats().Blocks.Keys == 0
 		})
 	}
 	if !pass() {
 		t.Error("the first request is denied")
 	}
 	changes(2000)
-	first := member.Conn()
+	first := participant.Conn()
 	first.Close() // as the library does after some errors of a server
 	if !pass() {
 		t.Error("without NATS it denies")
 	}
 	daemontest.Eventually(t, "there is another connection", func() bool {
-		return member.Conn() != first && member.Conn().IsConnected()
+		return participant.Conn() != first && participant.Conn().IsConnected()
 	})
 	changes(3000)
 	must(t, f.bus.Restart()) // without what was in its buckets
@@ -168,11 +168,11 @@ func TestAMemberFollowsItsFleet(t *testing.T) {
 	for range 100 {
 		pass()
 	}
-	must(t, member.Close())
+	must(t, participant.Close())
 	if n := f.counted(); n != passed {
 		t.Errorf("%d hits were counted, want %d", n, passed)
 	}
-	must(t, member.Close()) // again
+	must(t, participant.Close()) // again
 }
 
 // TestAMemberIsListed: consoles hear how it is, what it decides by and whom it denies; and that it
@@ -205,7 +205,7 @@ func TestAMemberIsListed(t *testing.T) {
 		})
 	}
 	var denied []string
-	member, checker := f.join(offpath.Options{Checker: check.Options{
+	participant, checker := f.join(offpath.Options{Checker: check.Options{
 		OnDenied: func(rule, key string, _ int64) { denied = append(denied, rule+" "+key) },
 	}})
 	for range 3 {
@@ -222,7 +222,7 @@ func TestAMemberIsListed(t *testing.T) {
 		return len(rules) == 1 && rules[0].Limit == 1
 	})
 	checker.Check(identity.Attributes{{Name: "user", Value: "somebody"}}, 1)
-	must(t, member.Close())
+	must(t, participant.Close())
 	is("it leaves", func(c status.Checker) bool { return c.Leaving && c.Unreported == 0 })
 	stop()
 	must(t, <-listening)
@@ -234,18 +234,18 @@ func TestAMemberIsListed(t *testing.T) {
 	}
 }
 
-// TestJoinWithoutNATS: by a file a member decides at once; by the bucket it waits as long as it is
+// TestJoinWithoutNATS: by a file a participant decides at once; by the bucket it waits as long as it is
 // told to, and takes up where the one before has ended if it has a cache.
 func TestJoinWithoutNATS(t *testing.T) {
 	f := newFleet(t)
 	f.apply(7)
 	f.block()
 	cached := offpath.Options{CacheDir: filepath.Join(t.TempDir(), "cache")}
-	member, checker := f.join(cached)
+	participant, checker := f.join(cached)
 	// It waits for the blocks, but no longer than a second, and closed by then it would not have
 	// them at all.
-	daemontest.Eventually(t, "it has the block", func() bool { return member.Stats().Blocks.Keys == 1 })
-	must(t, member.Close())
+	daemontest.Eventually(t, "it has the block", func() bool { return participant.Stats().Blocks.Keys == 1 })
+	must(t, participant.Close())
 	if checker.Check(kristie, 1).Allowed {
 		t.Error("a blocked key passes")
 	}
@@ -256,30 +256,30 @@ func TestJoinWithoutNATS(t *testing.T) {
 	}
 	file := filepath.Join(t.TempDir(), "rules.yaml")
 	must(t, os.WriteFile(file, []byte("rules: [{name: a, key: [user], limit: 5/day}]"), 0o600))
-	member, checker = f.join(offpath.Options{
+	participant, checker = f.join(offpath.Options{
 		Rules: file, Checker: check.Options{DrainTimeout: time.Millisecond},
 	})
 	if !checker.Check(kristie, 1).Allowed {
 		t.Error("it denies the first request")
 	}
-	if err := member.Close(); !errors.Is(err, check.ErrUnreported) {
+	if err := participant.Close(); !errors.Is(err, check.ErrUnreported) {
 		t.Errorf("a hit that nobody has counted: %v", err)
 	}
 
-	member, err := offpath.Join(offpath.Options{NATS: f.bus.URL()})
+	participant, err := offpath.Join(offpath.Options{NATS: f.bus.URL()})
 	must(t, err)
 	soon, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 	defer cancel()
-	if _, err := member.Checker(soon); !errors.Is(err, context.DeadlineExceeded) {
+	if _, err := participant.Checker(soon); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("without rules: %v", err)
 	}
-	must(t, member.Close())
-	if _, err := member.Checker(t.Context()); err == nil {
-		t.Error("a checker of a member that never had rules")
+	must(t, participant.Close())
+	if _, err := participant.Checker(t.Context()); err == nil {
+		t.Error("a checker of a participant that never had rules")
 	}
 }
 
-// TestASignedFleet: with public keys a member takes what is signed, and nothing else.
+// TestASignedFleet: with public keys a participant takes what is signed, and nothing else.
 func TestASignedFleet(t *testing.T) {
 	f := newFleet(t)
 	key := signaturetest.NewKey(t)
@@ -326,9 +326,9 @@ func TestBadOptions(t *testing.T) {
 		},
 		"a URL with a password and a bad port": {NATS: "nats://bob:hunter2@host:notaport"},
 	} {
-		member, err := offpath.Join(o)
+		participant, err := offpath.Join(o)
 		if err == nil {
-			_ = member.Close()
+			_ = participant.Close()
 			t.Errorf("%s: no error", why)
 		} else if strings.Contains(err.Error(), "hunter2") {
 			t.Errorf("%s: the error has the password: %v", why, err)
@@ -343,15 +343,15 @@ func TestAClosedMember(t *testing.T) {
 	must(t, os.WriteFile(file, daily(7), 0o600))
 	before := runtime.NumGoroutine()
 	for range 10 {
-		member, err := offpath.Join(offpath.Options{
+		participant, err := offpath.Join(offpath.Options{
 			NATS: "nats://127.0.0.1:1", Rules: file, Checker: check.Options{DrainTimeout: time.Millisecond},
 			NATSOptions: []nats.Option{
 				nats.ClosedHandler(func(*nats.Conn) {}), nats.NoCallbacksAfterClientClose(),
 			},
 		})
 		must(t, err)
-		must(t, member.Close())
-		checker, err := member.Checker(t.Context())
+		must(t, participant.Close())
+		checker, err := participant.Checker(t.Context())
 		must(t, err)
 		if !checker.Check(kristie, 1).Allowed {
 			t.Error("it denies")

@@ -2,7 +2,7 @@ package offpath
 
 import "github.com/offpath-io/offpath/pkg/check"
 
-// Stats say how a member is.
+// Stats say how a participant is.
 type Stats struct {
 	// Checker is the checker's; zero while there is none.
 	Checker check.Stats
@@ -16,7 +16,7 @@ type Stats struct {
 }
 
 // Stats returns a snapshot.
-func (m *Member) Stats() Stats {
+func (m *Participant) Stats() Stats {
 	s := Stats{
 		Rules: m.rules.now(), Blocks: m.blocks.state(),
 		RulesCache: m.caches.rules.now(), BlocksCache: m.caches.blocks.now(),

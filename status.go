@@ -20,29 +20,29 @@ const (
 	setEvery = 10
 )
 
-// announcer says to the fleet's consoles how the member is.
+// announcer says to the fleet's consoles how the participant is.
 type announcer struct {
-	member *Member
-	part   status.Part
-	log    bool // see Options.WantsDecisionLog
+	participant *Participant
+	part        status.Part
+	log         bool // see Options.WantsDecisionLog
 
 	since int    // statuses since the rules were named
 	setOf uint64 // the revision that was named
 }
 
-func newAnnouncer(o Options, m *Member) *announcer {
+func newAnnouncer(o Options, m *Participant) *announcer {
 	host, err := os.Hostname()
 	if err != nil {
 		host = "unknown"
 	}
-	return &announcer{member: m, log: o.WantsDecisionLog, part: status.Part{
+	return &announcer{participant: m, log: o.WantsDecisionLog, part: status.Part{
 		Name: nameOf(o), Host: host, Version: version.Get().Version, Started: time.Now(),
 	}}
 }
 
 // run ends after the checker has delivered its last report, so that the last status is exact.
 func (a *announcer) run(ctx context.Context) {
-	m := a.member
+	m := a.participant
 	every := func() time.Duration { return status.Interval(m.rules.stats().Checkers) }
 	_ = m.link.each(ctx, func(ctx context.Context, s *session) error {
 		status.PublishChecker(ctx, s.conn, m.link.namespace, a.now, every)
@@ -51,7 +51,7 @@ func (a *announcer) run(ctx context.Context) {
 }
 
 func (a *announcer) now() status.Checker {
-	s := a.member.Stats()
+	s := a.participant.Stats()
 	c := status.Checker{
 		Part: a.part, Freshness: s.Checker.Freshness.String(), HeardAgo: -1,
 		RulesRevision: s.Rules.Revision, RulesDigest: s.Rules.Digest,
@@ -70,7 +70,7 @@ func (a *announcer) now() status.Checker {
 	default:
 		c.Problem = s.Checker.Problem
 	}
-	list, span := a.member.denied.Top(topKeys)
+	list, span := a.participant.denied.Top(topKeys)
 	c.Denied.Span = span.Milliseconds()
 	for _, k := range list {
 		key := status.Key{Rule: k.Rule, Key: status.Text(k.Text), Count: k.Count}
@@ -81,7 +81,7 @@ func (a *announcer) now() status.Checker {
 
 // set are the rules in force, when it is time to name them.
 func (a *announcer) set() []status.Rule {
-	c := a.member.rules.checker.Load()
+	c := a.participant.rules.checker.Load()
 	if c == nil {
 		return nil
 	}

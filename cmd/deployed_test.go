@@ -276,7 +276,7 @@ func TestAStolenCheckersCredentialRedefinesNoRule(t *testing.T) {
 
 	const hostile = uint64(1) << 62
 	epoch := events.NewEpoch("checker-1")
-	name := natsbus.Owned("checker-1", epoch)
+	name := natsbus.CheckerName("checker-1", epoch)
 	conn, err := nats.Connect(f.server.URL(t, "checker-1"), nats.CustomInboxPrefix("_INBOX.checker-1"))
 	must(t, err)
 	t.Cleanup(conn.Close)
@@ -321,7 +321,7 @@ func TestAStolenCheckersCredentialRedefinesNoRule(t *testing.T) {
 		m.AddKey(0, "stolen", 0, 0, 500)
 		data, err := events.Append(nil, m)
 		must(t, err)
-		must(t, link.Lease(0, 0, data))
+		must(t, link.Lease(0, false, data))
 		select {
 		case m := <-granted:
 			if len(m.Granted) != 1 || m.Granted[0] != 5 {

@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -93,7 +94,8 @@ func TestAnswersComeBackBetweenAccounts(t *testing.T) {
 	heard := map[string]chan string{"checker-1": make(chan string, 1000), "checker-2": make(chan string, 1000)}
 	checkers := map[string]*natsbus.Checker{}
 	worker, err := natsbus.NewWorker(connectAs(t, n, "aggregator"), "offpath")
-	must(t, errors.Join(err, worker.Attend(slices.Repeat([]bool{true}, 8))))
+	shards := slices.Repeat([]bool{true}, 8)
+	must(t, errors.Join(err, worker.Attend(shards, shards)))
 	serve := func(run func(context.Context) error) {
 		ended := make(chan error, 1)
 		ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
@@ -118,7 +120,7 @@ func TestAnswersComeBackBetweenAccounts(t *testing.T) {
 		body, err := events.Append(nil, &events.Hello{Epoch: epoch, Sent: 1})
 		must(t, err)
 		bodies[name] = body
-		c, err := natsbus.NewChecker(connectAs(t, n, name), "offpath", natsbus.Owned(name, epoch))
+		c, err := natsbus.NewChecker(connectAs(t, n, name), "offpath", natsbus.CheckerName(name, epoch))
 		must(t, err)
 		checkers[name] = c
 		serve(func(ctx context.Context) error {
@@ -127,10 +129,10 @@ func TestAnswersComeBackBetweenAccounts(t *testing.T) {
 	}
 	for name, c := range checkers {
 		body := bodies[name]
-		for _, aggregator := range []uint64{0, worker.ID()} { // any, and this one
+		for _, toOwner := range []bool{false, true} {
 			for answer, say := range map[string]func() error{
-				"refresh": func() error { return c.Report(0, aggregator, body) },
-				"grant":   func() error { return c.Lease(7, aggregator, body) },
+				"refresh": func() error { return c.Report(0, toOwner, body) },
+				"grant":   func() error { return c.Lease(7, toOwner, body) },
 				"welcome": func() error { return c.Hello(body) },
 				"alarm":   func() error { return worker.Alarm(0, body) },
 			} {
@@ -145,6 +147,42 @@ func TestAnswersComeBackBetweenAccounts(t *testing.T) {
 					t.Errorf("%s hears what %s is answered: %q", name, other, got)
 				}
 			}
+		}
+	}
+}
+
+// TestUnheardBetweenAccounts: a checker learns that a report or lease request has reached nobody,
+// and which, though it and the aggregators have accounts of their own.
+func TestUnheardBetweenAccounts(t *testing.T) {
+	n := deploytest.NATS(t)
+	worker, err := natsbus.NewWorker(connectAs(t, n, "aggregator"), "offpath")
+	must(t, errors.Join(err, worker.Attend([]bool{true, false}, []bool{true, false})))
+	heard := make(chan string, 1000)
+	epoch := events.NewEpoch("checker-1")
+	checker, err := natsbus.NewChecker(connectAs(t, n, "checker-1"), "offpath", natsbus.CheckerName("checker-1", epoch))
+	must(t, err)
+	body, err := events.Append(nil, &events.Hello{Epoch: epoch, Sent: 1})
+	must(t, err)
+	ctx, stop := context.WithCancel(t.Context())
+	var ends sync.WaitGroup
+	ends.Go(func() {
+		_ = worker.Serve(ctx, func(_ events.Kind, data []byte, reply func([]byte) error) {
+			if reply != nil && reply(data) != nil {
+				t.Error("the answer is refused")
+			}
+		})
+	})
+	ends.Go(func() {
+		_ = checker.Listen(ctx, func(kind events.Kind, data []byte) { heard <- kind.String() + string(data) })
+	})
+	defer func() { stop(); ends.Wait() }()
+	await(t, heard, "refresh"+string(body), func() error { return checker.Report(0, true, body) })
+	for _, toOwner := range []bool{true, false} {
+		for kind, say := range map[events.Kind]func(uint32, bool, []byte) error{
+			events.KindReport: checker.Report, events.KindLease: checker.Lease,
+		} {
+			to := events.Address{Kind: kind, Format: events.FormatPlain, Shard: 1, ToOwner: toOwner}
+			await(t, heard, "unheard"+to.String(), func() error { return say(1, toOwner, body) })
 		}
 	}
 }

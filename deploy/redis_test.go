@@ -25,7 +25,7 @@ import (
 func TestACLAllowsWhatScriptsCall(t *testing.T) {
 	needed := map[string]bool{"info": true, "eval": true, "evalsha": true, "hgetall": true}
 	scripts, err := filepath.Glob("../pkg/aggregate/redisstore/*.lua")
-	if err != nil || len(scripts) != 3 {
+	if err != nil || len(scripts) != 4 {
 		t.Fatalf("%v, %v", scripts, err)
 	}
 	for _, script := range scripts {

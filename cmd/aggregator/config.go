@@ -36,8 +36,8 @@ type config struct {
 	namespace string
 	shards    int // 0: as recorded
 	logLevel  slog.Level
-	gather    time.Duration
 	newKeys   int
+	remember  int    // 0: nothing
 	traceTo   string // "" for nowhere
 
 	rulesFrom string // fromNATS or fromFiles
@@ -59,8 +59,8 @@ func newCommand(
 	getenv func(string) string, run func(cmd *cobra.Command, c config) error,
 ) *cobra.Command {
 	c := config{
-		admin: "127.0.0.1:9091", namespace: defaultNamespace, gather: 2 * time.Millisecond,
-		rulesFrom: fromNATS, newKeys: 1_000_000,
+		admin: "127.0.0.1:9091", namespace: defaultNamespace,
+		rulesFrom: fromNATS, newKeys: 1_000_000, remember: 1 << 21,
 		maxCheckers: 10_000, maxWindow: events.MaxWindow, maxChunks: 100_000, maxRules: 100_000,
 	}
 	cmd := &cobra.Command{
@@ -92,9 +92,6 @@ func (c *config) addFleetFlags(s *pflag.FlagSet) {
 	addRedis(s, &c.redis)
 	flags.Add(s, &c.shards, "shards", "`N` shards, recorded in Redis at first use; 0 takes the "+
 		"recorded number, or a suitable one", flags.Int(0, events.MaxShards))
-	flags.Add(s, &c.gather, "gather",
-		"`DURATION` that a report waits for others to be applied with",
-		flags.Duration(10*time.Microsecond, time.Second))
 }
 
 func (c *config) addRulesFlags(s *pflag.FlagSet) {
@@ -123,6 +120,9 @@ func (c *config) addAdminFlags(s *pflag.FlagSet) {
 func (c *config) addLimitFlags(s *pflag.FlagSet) {
 	flags.Add(s, &c.newKeys, "new-keys", "at most `N` new keys of one rule in a shard within its "+
 		"window; hits of others are in no count", flags.Int(1, 1_000_000_000))
+	flags.Add(s, &c.remember, "remember", "`N` totals of buckets, or up to twice that, are kept "+
+		"in memory instead of read from Redis, at up to 60 bytes each; 0 keeps none",
+		flags.Int(0, 1_000_000_000))
 	flags.Add(s, &c.maxCheckers, "max-checkers", "at most `N` live checkers of one --name are "+
 		"told apart; others make no fleet larger", flags.Int(1, 1<<16))
 	flags.Add(s, &c.maxWindow, "max-window", "longest window, a `DURATION`, of a rule that is "+

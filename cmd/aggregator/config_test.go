@@ -16,7 +16,7 @@ import (
 func TestEverySetting(t *testing.T) {
 	defaults := config{
 		nats: "nats://n", redis: "redis://r", admin: "127.0.0.1:9091", namespace: "offpath",
-		logLevel: slog.LevelInfo, gather: 2 * time.Millisecond, newKeys: 1_000_000,
+		logLevel: slog.LevelInfo, newKeys: 1_000_000, remember: 1 << 21,
 		rulesFrom: fromNATS, maxCheckers: 10_000, maxChunks: 100_000, maxRules: 100_000, maxWindow: events.MaxWindow,
 	}
 	tests := []struct {
@@ -31,9 +31,10 @@ func TestEverySetting(t *testing.T) {
 		{"shards", "12", func(c *config) { c.shards = 12 }},
 		{"log-level", "debug", func(c *config) { c.logLevel = slog.LevelDebug }},
 		{"trace", "http://otel:4318", func(c *config) { c.traceTo = "http://otel:4318/v1/traces" }},
-		{"gather", "500us", func(c *config) { c.gather = 500 * time.Microsecond }},
 		{"new-keys", "500", func(c *config) { c.newKeys = 500 }},
-		{"gather", "2ms", func(*config) {}},
+		{"new-keys", "1000000", func(*config) {}},
+		{"remember", "50000000", func(c *config) { c.remember = 50_000_000 }},
+		{"remember", "0", func(c *config) { c.remember = 0 }},
 		{"rules", "files", func(c *config) { c.rulesFrom = fromFiles }},
 		{"max-checkers", "300", func(c *config) { c.maxCheckers = 300 }},
 		{"max-rules", "20", func(c *config) { c.maxRules = 20 }},

@@ -147,8 +147,9 @@ func (a *applies) count(label string, t storage.Tally) {
 
 // metrics tells Prometheus what the worker's snapshots say, at each scrape.
 type metrics struct {
-	worker    *aggregate.Worker
-	connected func() bool
+	worker     *aggregate.Worker
+	connected  func() bool
+	remembered func() int
 }
 
 func describe(name, help string, labels ...string) *prometheus.Desc {
@@ -173,8 +174,10 @@ var (
 	lastLoss    = describe("store_last_loss_timestamp_seconds", "When Redis was last found to have lost a shard's data, in Unix seconds. 0 if that is not known to have happened.")
 	natsDesc    = describe("nats_connected", "1 while connected to NATS, else 0.")
 	redisDesc   = describe("redis_connected", "1 while Redis answers, as the last calls went, else 0.")
-	liveDesc    = describe("live_checkers", "Checkers that have said hello lately.")
+	liveDesc    = describe("live_checkers", "Checkers that have said hello lately, not counting time in which NATS was away.")
 	shardsDesc  = describe("shards", "Shards of the fleet. 0 until Redis has been reached.")
+	ownedDesc   = describe("owned_shards", "Shards whose reports go to this aggregator first.")
+	totalsDesc  = describe("remembered_totals", "Totals of buckets that this aggregator has in memory.")
 )
 
 // Describe sends nothing but what Collect does.
@@ -225,6 +228,8 @@ func (m *metrics) Collect(out chan<- prometheus.Metric) {
 	gauge(redisDesc, oneIf(m.worker.Ready() == nil))
 	gauge(liveDesc, float64(s.Checkers))
 	gauge(shardsDesc, float64(s.Shards))
+	gauge(ownedDesc, float64(s.Owned))
+	gauge(totalsDesc, float64(m.remembered()))
 }
 
 func oneIf(yes bool) float64 {

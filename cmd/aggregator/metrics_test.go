@@ -27,8 +27,8 @@ type noBus struct{}
 
 func (noBus) Serve(context.Context, func(events.Kind, []byte, func([]byte) error)) error { return nil }
 func (noBus) Alarm(uint32, []byte) error                                                 { return nil }
-func (noBus) Attend([]bool) error                                                        { return nil }
-func (noBus) ID() uint64                                                                 { return 0 }
+func (noBus) Attend([]bool, []bool) error                                                { return nil }
+func (noBus) Tell([]byte) error                                                          { return nil }
 
 var quiet = slog.New(slog.DiscardHandler)
 
@@ -73,7 +73,7 @@ func newTestRegistry(t *testing.T, rules int) (registry *prometheus.Registry, a 
 	g := newLedgerGauge(func(context.Context) (storage.Ledger, error) { return ledger, nil }, quiet)
 	g.readOnce(t.Context())
 	a.register(registry)
-	registry.MustRegister(g, &metrics{newTestWorker(t), func() bool { return true }})
+	registry.MustRegister(g, &metrics{newTestWorker(t), func() bool { return true }, func() int { return 7 }})
 	families, err := registry.Gather()
 	must(t, err)
 	for _, f := range families {

@@ -101,8 +101,12 @@ func (p *process) openFiles(context.Context) (err error) {
 
 // connect opens the connections to Redis and NATS; neither has to be there yet.
 func (p *process) connect(context.Context) (err error) {
+	remember := p.remember
+	if remember == 0 {
+		remember = -1 // 0 is the default there
+	}
 	p.store, err = p.redisIn.Open(p.files, redisstore.Options{
-		URL: p.redis, Namespace: p.namespace, NewKeys: p.newKeys,
+		URL: p.redis, Namespace: p.namespace, NewKeys: p.newKeys, Remember: remember,
 	})
 	if err != nil {
 		return err
@@ -125,7 +129,7 @@ func (p *process) makeWorker(ctx context.Context) error {
 		return err
 	}
 	o := aggregate.Options{
-		Store: p.store, Bus: bus, Memory: memory, Shards: p.shards, BatchDelay: p.gather,
+		Store: p.store, Bus: bus, Memory: memory, Shards: p.shards,
 		MaxCheckers: p.maxCheckers, MaxWindow: p.maxWindow, MaxChunks: p.maxChunks, MaxRules: p.maxRules,
 		OnApply:    func(info aggregate.ApplyInfo) { p.applies.observe(info); p.tally.Observe(info) },
 		OnUnleased: p.applies.unleased,
@@ -165,7 +169,7 @@ func (p *process) parts() []daemon.Part {
 	ledger := newLedgerGauge(p.store.Ledger, p.log)
 	registry := admin.NewRegistry(version.Get())
 	p.applies.register(registry)
-	registry.MustRegister(ledger, &metrics{p.worker, p.conn.IsConnected},
+	registry.MustRegister(ledger, &metrics{p.worker, p.conn.IsConnected, p.store.Remembered},
 		admin.FileMetrics(p.files.States),
 		signing.Metrics{Rules: p.rules.Verifier, Entries: p.blocks.Verifier})
 	handler := p.board.Handler(p.origins.Guard(admin.Handler(registry, p.readiness)))

@@ -104,7 +104,7 @@ func TestBadValues(t *testing.T) {
 	env := map[string]string{"OFFPATH_NATS": "nats://127.0.0.1:1", "OFFPATH_REDIS": "redis://127.0.0.1:1"}
 	for flag, values := range map[string]string{
 		"nats": "http://x", "redis": "http://x redis:// redis://x/db", "admin": "x", "namespace": "a.b", "shards": "-1 100000 few",
-		"rules-public-keys": "x SAX", "entries-public-keys": ",", "log-level": "loud", "gather": "0s 2s 2",
+		"rules-public-keys": "x SAX", "entries-public-keys": ",", "log-level": "loud",
 		"max-checkers": "0 65537 x", "max-window": "0s 9000h x", "max-settled-chunks": "0 x", "max-rules": "0 x", "rules": "file rules.yaml",
 	} {
 		for value := range strings.FieldsSeq(values) {
@@ -139,7 +139,7 @@ func TestFilesAndPorts(t *testing.T) {
 // TestHelpAndVersion: each command has help, that of rules names its commands, and no flag takes a
 // password, which every user of the machine could read.
 func TestHelpAndVersion(t *testing.T) {
-	want := map[string][]string{"--help": {"--gather DURATION"}, "ledger --help": {"--redis URL"}, "rules --help": nil}
+	want := map[string][]string{"--help": {"--shards N"}, "ledger --help": {"--redis URL"}, "rules --help": nil}
 	for _, c := range newRules().Commands() {
 		want["rules --help"] = append(want["rules --help"], "  "+c.Name()+" ")
 		want["rules "+c.Name()+" --help"] = []string{"--json"}

@@ -53,7 +53,7 @@ func TestBanner(t *testing.T) {
 			"create-per-user  100 per hour in 60 buckets, by user and api, if api is \"createURL\"\n",
 			`curl -s -w '%{http_code}\n' -d '{"attributes":{"user":"kristie"}}' 'http://127.0.0.1:8080/v1/check?[1-20]'`,
 		}, nil},
-		{"a member of a fleet", config{namespace: "prod", nats: "nats://me:geheim@127.0.0.1:4222", rulesFrom: "my.yaml"}, "", daily(15),
+		{"a participant in a fleet", config{namespace: "prod", nats: "nats://me:geheim@127.0.0.1:4222", rulesFrom: "my.yaml"}, "", daily(15),
 			[]string{"joins a fleet\n", "NATS        nats://xxxxx@127.0.0.1:4222\n", "Rules (my.yaml):\n", "prod"},
 			[]string{"geheim", "embedded", "rules apply"}},
 		{"a proxy", config{upstream: "http://127.0.0.1:3000"}, "http://127.0.0.1:8088", "",

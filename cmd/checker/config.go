@@ -191,8 +191,8 @@ func (c *config) addReportFlags(s *pflag.FlagSet) {
 }
 
 func (c *config) addDegradationFlags(s *pflag.FlagSet) {
-	flags.Add(s, &c.expectCheckers, "expect-checkers", "the fleet has `N` checkers: until it "+
-		"answers, this one keeps to its share of the limits; 0 to decide by its own hits",
+	flags.Add(s, &c.expectCheckers, "expect-checkers", "the fleet has `N` checkers "+
+		"at least: until it answers, this one keeps to its share of the limits; 0 to decide by its own hits",
 		flags.Int(0, 1<<16))
 	flags.Add(s, &c.staleAfter, "stale-after",
 		"after `N` unanswered hellos, one each 2s, the counts are stale",

@@ -8,7 +8,7 @@ import (
 	"github.com/offpath-io/offpath/pkg/envoyquota"
 )
 
-// metrics are those of a member: a snapshot at each scrape.
+// metrics are those of a participant: a snapshot at each scrape.
 type metrics struct {
 	stats     func() offpath.Stats
 	connected func() bool
@@ -97,7 +97,9 @@ var (
 	pendingDesc   = describe("hits_pending", "Hits that are in no report yet.", "rule")
 	inFlightDesc  = describe("hits_in_flight", "Hits in reports that are not answered yet.", "rule")
 	freshnessDesc = describe("freshness",
-		"1 for the degradation level of this checker, 0 for the others.", "state")
+		"1 for the degradation level of this checker's worst shard, 0 for the others.", "state")
+	shardsDesc = describe("shard_freshness",
+		"Shards on each degradation level of this checker.", "state")
 )
 
 func (c collector) labels(sums map[string]check.RuleStats) {
@@ -136,14 +138,16 @@ func (c collector) checker(s check.Stats) {
 	c.gauge("idle_keys", "Keys in the idle cache, roughly.", float64(s.IdleKeys))
 	if s.Heard > 0 {
 		c.gauge("refresh_age_seconds",
-			"Time since the last message of an aggregator. Absent until there was one.",
+			"Time since the last message of an aggregator, other than refusals. Absent until there was one.",
 			s.Heard.Seconds())
 	}
 	for f := check.Local; f <= check.Outage; f++ {
 		c.gaugeOf(freshnessDesc, oneIf(s.Freshness == f), f.String())
+		c.gaugeOf(shardsDesc, float64(s.ShardFreshness[f]), f.String())
 	}
 	c.gauge("fleet_checkers",
-		"Live checkers of the fleet, by the latest message of an aggregator.", float64(s.Checkers))
+		"Live checkers of the fleet, by the latest aggregator that knew, or as expected if that is more.",
+		float64(s.Checkers))
 	c.gauge("shards", "Shards of the fleet. 0 until there was a message of an aggregator.",
 		float64(s.Shards))
 	c.gauge("clock_offset_seconds",

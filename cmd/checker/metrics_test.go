@@ -71,7 +71,8 @@ func TestMetrics(t *testing.T) {
 		LeasesSent: 20, LeasesRepeated: 21, LeasesAnswered: 22, LeasesRefused: 23, Waiting: 24,
 		SettlementsTaken: 27, SettlementsAnswered: 28, SettlementsLost: 29,
 		Alarms: 15, Unreadable: 16,
-		Freshness: check.Stale, Heard: 1500 * time.Millisecond, Shards: 18, Checkers: 19, ClockOffset: -time.Millisecond,
+		ShardFreshness: map[check.Freshness]int{check.Fresh: 41, check.Stale: 1},
+		Freshness:      check.Stale, Heard: 1500 * time.Millisecond, Shards: 18, Checkers: 19, ClockOffset: -time.Millisecond,
 	}
 	want := `
 offpath_decisions_total{outcome="allowed",rule="a"} 1
@@ -109,6 +110,11 @@ offpath_freshness{state="local"} 0
 offpath_freshness{state="stale"} 1
 offpath_freshness{state="local_share"} 0
 offpath_freshness{state="outage"} 0
+offpath_shard_freshness{state="fresh"} 41
+offpath_shard_freshness{state="local"} 0
+offpath_shard_freshness{state="stale"} 1
+offpath_shard_freshness{state="local_share"} 0
+offpath_shard_freshness{state="outage"} 0
 offpath_nats_connected 0
 offpath_rules 31
 offpath_rules_revision 30

@@ -37,14 +37,14 @@ type process struct {
 	registry       *prometheus.Registry
 	leaving        *daemon.Leaving
 
-	listeners listeners
-	embedded  *embedded // nil: the fleet is elsewhere
-	url       string    // of NATS
-	trust     signing.Metrics
-	adapters  adapters
-	denials   *decisionlog.Log // nil: none
-	tracer    *tracing.Tracer  // nil: none
-	member    *offpath.Member
+	listeners   listeners
+	embedded    *embedded // nil: the fleet is elsewhere
+	url         string    // of NATS
+	trust       signing.Metrics
+	adapters    adapters
+	denials     *decisionlog.Log // nil: none
+	tracer      *tracing.Tracer  // nil: none
+	participant *offpath.Participant
 }
 
 // firstWait is how long a start waits for rules before it prints that there are none yet. It goes
@@ -76,8 +76,8 @@ func serve(ctx context.Context, c config, stdout, stderr io.Writer, log *slog.Lo
 
 // close ends everything that has been started and is no part.
 func (p *process) close() {
-	if p.member != nil {
-		_ = p.member.Close() // its part returns the error
+	if p.participant != nil {
+		_ = p.participant.Close() // its part returns the error
 	}
 	if p.embedded != nil {
 		p.embedded.close()
@@ -127,7 +127,7 @@ func (p *process) join(ctx context.Context) error {
 	if o.Checker, err = p.checkerOptions(ctx); err != nil {
 		return err
 	}
-	p.member, err = offpath.Join(o)
+	p.participant, err = offpath.Join(o)
 	return err
 }
 
@@ -150,7 +150,7 @@ func (p *process) checkerOptions(ctx context.Context) (o check.Options, err erro
 	if o.ReceiptKeys, err = p.receiptKeys(p.files); err != nil {
 		return o, err
 	}
-	name := natsbus.Owned(p.name, o.Epoch)
+	name := natsbus.CheckerName(p.name, o.Epoch)
 	if p.denials = p.openDecisionLog(name); p.denials != nil {
 		o.OnDenied = p.denials.Denied
 	}
@@ -161,14 +161,14 @@ func (p *process) checkerOptions(ctx context.Context) (o check.Options, err erro
 }
 
 // conn is the present connection to NATS.
-func (p *process) conn() *nats.Conn { return p.member.Conn() }
+func (p *process) conn() *nats.Conn { return p.participant.Conn() }
 
 // greet waits for the first rules, but not for ever, and prints the banner.
 func (p *process) greet(ctx context.Context) error {
 	soon, cancel := context.WithTimeout(ctx, firstWait)
 	defer cancel()
 	var set *rules.Set
-	if checker, err := p.member.Checker(soon); err == nil {
+	if checker, err := p.participant.Checker(soon); err == nil {
 		set = checker.Rules()
 	}
 	err := printBanner(p.stdout, banner{
@@ -213,14 +213,14 @@ func (p *process) parts() (parts []daemon.Part) {
 func (p *process) report(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
-	case <-p.member.Done():
+	case <-p.participant.Done():
 	}
-	return p.member.Drain()
+	return p.participant.Drain()
 }
 
 func (p *process) adminPart() daemon.Part {
 	p.registry.MustRegister(p.trust, admin.FileMetrics(p.files.States), metrics{
-		stats: p.member.Stats, connected: func() bool { return p.conn().IsConnected() },
+		stats: p.participant.Stats, connected: func() bool { return p.conn().IsConnected() },
 		mostLive: p.maxLiveKeys,
 	})
 	if p.denials != nil {
@@ -288,7 +288,7 @@ type state struct {
 }
 
 func (p *process) readiness() (bool, any) {
-	stats, leaving := p.member.Stats(), p.leaving.Begun()
+	stats, leaving := p.participant.Stats(), p.leaving.Begun()
 	ready := stats.Rules.InForce() && !leaving
 	return ready, state{
 		Ready: ready, Leaving: leaving, NATS: natsclient.State(p.conn()),

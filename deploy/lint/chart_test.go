@@ -25,7 +25,7 @@ imagePullSecrets: [{name: pull}]
 logLevel: debug
 rules: {from: configMap, configMap: {name: my-rules}}
 aggregator:
-  extraArgs: ["--gather=5ms"]
+  extraArgs: ["--new-keys=500"]
   extraEnv: [{name: OFFPATH_SHARDS, value: "8"}]
   extraVolumes: [{name: tls, secret: {secretName: tls}}]
   extraVolumeMounts: [{name: tls, mountPath: /tls}]

@@ -70,7 +70,7 @@ var allowed = []struct {
 	{"pkg/check/internal/level", []string{"pkg/check/internal/fleetclock", "pkg/check/internal/forecast", "pkg/window"}},
 	{"pkg/check/internal/idle", []string{"pkg/check/internal/queue", ristretto}},
 	{"pkg/check/internal/fleetstate", []string{
-		"pkg/check/internal/fleetclock", "pkg/check/internal/forecast", "pkg/identity", "pkg/rules",
+		"pkg/check/internal/fleetclock", "pkg/check/internal/forecast", "pkg/events", "pkg/identity", "pkg/rules",
 	}},
 	{"pkg/check/internal/counter", []string{
 		"pkg/check/internal/fleetstate", "pkg/check/internal/forecast", "pkg/check/internal/level",
@@ -119,6 +119,7 @@ var allowed = []struct {
 	{"pkg/aggregate/storage", []string{"pkg/window", "pkg/events"}},
 	{"pkg/aggregate/internal/queue", nil},
 	{"pkg/aggregate/internal/fleet", []string{"pkg/events"}},
+	{"pkg/aggregate/internal/member", []string{"pkg/events"}},
 	{"pkg/aggregate/internal/wire", []string{"pkg/aggregate/storage", "pkg/events", "pkg/window"}},
 	{"pkg/aggregate/internal/limits", []string{"pkg/aggregate/internal/wire", "pkg/aggregate/storage", "pkg/events", "pkg/window"}},
 	{"pkg/aggregate/internal/refund", []string{"pkg/aggregate/storage"}},

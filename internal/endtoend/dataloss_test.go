@@ -1,8 +1,12 @@
 package endtoend
 
 import (
+	"bytes"
 	"context"
+	"encoding/gob"
 	"errors"
+	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
@@ -30,7 +34,7 @@ func TestNobodyForgetsMoreThanTheStoreLost(t *testing.T) {
 				l, _ := c.Limiter("minute")
 				l.Check("k", 1)
 				w.advance(time.Second + w.quietFor)
-				want, got := max(minute.Limit-w.stored(minute, "k"), 0), w.left(c, "minute", "k")
+				want, got := w.leftByStore(minute, "k"), w.left(c, "minute", "k")
 				w.require(got <= want && (last != 1 || !w.immortal || got >= want || got <= 0),
 					"%s sees %d left, by the store it is %d", c.name, got, want)
 				if got == want {
@@ -43,25 +47,31 @@ func TestNobodyForgetsMoreThanTheStoreLost(t *testing.T) {
 }
 
 func (w *world) loseAtRandom() {
-	snapshot := w.store.Snapshot()
+	w.snapshot = w.store.Snapshot()
 	for range 80 {
-		w.accident()
-		switch w.rand.IntN(15) {
-		case 0:
-			snapshot = w.store.Snapshot()
-		case 1:
-			w.store.Restore(snapshot)
-		case 2:
-			w.store.Lose()
-		}
+		w.accident(rough.outage)
+		w.loss(15)
 		l, _ := w.anyone().Limiter("minute")
 		l.Check("k", 1)
 		w.pass(40 * time.Millisecond)
 	}
 }
 
-// stored asks the store itself for a key's count over its live window; there is one shard.
-func (w *world) stored(r *rules.Rule, key string) (sum int64) {
+// loss perhaps has the store lose all data, or what is newer than a snapshot, as a stale replica does,
+// if there was one in the beginning.
+func (w *world) loss(oneIn int) {
+	switch event := w.rand.IntN(oneIn); {
+	case event == 0:
+		w.store.Lose()
+	case event == 1 && w.snapshot != nil:
+		w.store.Restore(w.snapshot)
+	case event == 2 && w.snapshot != nil:
+		w.snapshot = w.store.Snapshot()
+	}
+}
+
+// leftByStore is what is left of a key by the store's own totals; there is one shard.
+func (w *world) leftByStore(r *rules.Rule, key string) int64 {
 	w.t.Helper()
 	applied, err := w.store.Apply(context.Background(), &storage.Batch{
 		Now:    w.now,
@@ -70,16 +80,21 @@ func (w *world) stored(r *rules.Rule, key string) (sum int64) {
 		Keys:   []storage.Key{{Text: key}},
 	})
 	must(w.t, err)
+	all := make(history)
 	for _, c := range applied.Totals[0] {
-		sum += c.Count
+		all[c.Bucket] = c.Count
 	}
-	return sum
+	return w.leftOf(r, all)
 }
 
-// flakyStore is a store that can be out of reach, or be cut off just after it has done its work.
+// flakyStore is a store that can be out of reach, or be cut off just after it has done its work, or
+// hang: then it does its work later, when nobody waits for it any more.
 type flakyStore struct {
 	*memstore.Store
+	rand  *rand.Rand
 	mode  storeMode
+	late  []func()
+	dead  map[uint32]bool       // shards whose node is down
 	clock func() time.Time      // nil: the store has none
 	full  func(key string) bool // whether there is no room for a key; nil: there is for all
 }
@@ -90,12 +105,13 @@ const (
 	storeWorks storeMode = iota
 	storeDown
 	storeCutOff // applies, but the caller hears nothing of it
+	storeHangs
 )
 
 var errDown = errors.New("the store is down")
 
 func (s *flakyStore) Join(ctx context.Context, shards int) (storage.Fleet, error) {
-	if s.mode == storeDown {
+	if s.isDown() || s.dead[0] { // its node has the record, too
 		return storage.Fleet{}, errDown
 	}
 	fleet, err := s.Store.Join(ctx, shards)
@@ -105,21 +121,56 @@ func (s *flakyStore) Join(ctx context.Context, shards int) (storage.Fleet, error
 	return fleet, err
 }
 
+func (s *flakyStore) KeepOffset(ctx context.Context, was, offset time.Duration) error {
+	if s.isDown() {
+		return errDown
+	}
+	return s.Store.KeepOffset(ctx, was, offset)
+}
+
+func (s *flakyStore) isDown() bool { return s.mode == storeDown || s.mode == storeHangs }
+
 func (s *flakyStore) Apply(ctx context.Context, f *storage.Batch) (storage.Applied, error) {
-	return flaky(s, func() (storage.Applied, error) { return s.applyFull(ctx, f) })
+	return flaky(s, f, f.Shard, func(f *storage.Batch) (storage.Applied, error) { return s.applyFull(ctx, f) })
 }
 
 func (s *flakyStore) Lease(ctx context.Context, f *storage.LeaseBatch) (storage.Leased, error) {
-	return flaky(s, func() (storage.Leased, error) { return s.Store.Lease(ctx, f) })
+	return flaky(s, f, f.Shard, func(f *storage.LeaseBatch) (storage.Leased, error) { return s.Store.Lease(ctx, f) })
 }
 
-func flaky[T any](s *flakyStore, do func() (T, error)) (answer T, err error) {
-	if s.mode == storeDown {
+func flaky[T, B any](s *flakyStore, f *B, shard uint32, do func(*B) (T, error)) (answer T, err error) {
+	if s.mode == storeHangs {
+		later := copyOf(f)
+		s.late = append(s.late, func() { _, _ = do(later) })
+	}
+	if s.isDown() || s.dead[shard] {
 		return answer, errDown
 	}
-	done, err := do()
+	if len(s.late) > 0 { // without a draw otherwise, so that other schedules stay as they are
+		s.finish(s.rand.IntN(1 + len(s.late)))
+	}
+	done, err := do(f)
 	if s.mode == storeCutOff {
 		return answer, errDown
 	}
 	return done, err
+}
+
+// finish carries out some of what came over other connections while the store hung.
+func (s *flakyStore) finish(n int) {
+	for range n {
+		i := s.rand.IntN(len(s.late))
+		s.late[i]()
+		s.late = slices.Delete(s.late, i, i+1)
+	}
+}
+
+// copyOf copies a batch, whose memory its caller uses again.
+func copyOf[B any](f *B) *B {
+	var data bytes.Buffer
+	c := new(B)
+	if err := errors.Join(gob.NewEncoder(&data).Encode(f), gob.NewDecoder(&data).Decode(c)); err != nil {
+		panic(err)
+	}
+	return c
 }

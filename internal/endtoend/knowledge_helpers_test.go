@@ -58,13 +58,13 @@ type observed struct {
 	by *knowledge
 }
 
-func (l observed) Report(shard uint32, aggregator uint64, report []byte) error {
+func (l observed) Report(shard uint32, toOwner bool, report []byte) error {
 	m, err := events.DecodeReport(report)
 	if err != nil {
 		panic(err)
 	}
 	l.by.freeze(m)
-	return l.Link.Report(shard, aggregator, report)
+	return l.Link.Report(shard, toOwner, report)
 }
 
 // freeze notes the own hits of a new report's keys: all that there are by now are in it, or in those before it.

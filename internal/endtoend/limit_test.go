@@ -1,10 +1,12 @@
 package endtoend
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
 	"github.com/offpath-io/offpath/pkg/check"
+	"github.com/offpath-io/offpath/pkg/events"
 	"github.com/offpath-io/offpath/pkg/rules"
 	"github.com/offpath-io/offpath/pkg/window"
 )
@@ -17,7 +19,7 @@ import (
 func TestUsedUpKeyIsDeniedEverywhere(t *testing.T) {
 	for seed := range seeds(2, 6) { // with forecasts, and by what they know alone
 		w := newWorld(t, wellConnected(seed, 4))
-		w.advance(time.Second)
+		w.meet()
 		p, shape, limit := place{"second", "k"}, testRules[0].Window, testRules[0].Limit
 		var since, latest int64 // since when it has been used up; 0 while it is not
 		for i := range 4000 {   // 20 s at 200 hits per second
@@ -49,7 +51,7 @@ func TestNobodyIsDeniedBelowTheLimit(t *testing.T) {
 	for _, buckets := range []int{1, 4} {
 		for seed := range seeds(1, 8) {
 			w := newWorld(t, wellConnected(3*seed, 4, counting("r", 1000, window.Shape{Length: time.Second, Buckets: buckets})))
-			w.advance(2 * time.Second)
+			w.meet()
 			for hit := range 8000 { // in ten seconds
 				if hit == 2000 || hit == 6000 {
 					w.bus.Cut("c0", hit == 2000)
@@ -95,13 +97,84 @@ func TestShareOfTheLimitWithoutTheStore(t *testing.T) {
 	w.conserved()
 }
 
+// TestShareOfTheLimitOfADeadShard: one node of a Cluster dies, for a minute. From the level of local
+// shares on, 8 checkers keep to the limit of its keys, while the keys of the other shards are decided
+// as before, and what nobody asks for is not taken for dead.
+func TestShareOfTheLimitOfADeadShard(t *testing.T) {
+	const shards, limit = 4, 40
+	rule := counting("r", limit, window.Shape{Length: time.Second, Buckets: 1, Fixed: true})
+	o := wellConnected(6, 8, rule)
+	o.shards = shards
+	w := newWorld(t, o)
+	keys, dead := make([]string, shards), uint32(2)
+	for i := range 100 {
+		key := fmt.Sprint("k", i)
+		keys[events.Shard("r", key, shards)] = key
+	}
+	quiet := uint32(3) // nobody asks for a key of this shard during the outage
+	offer := func(windows int) (most [shards]int) {
+		for range windows {
+			w.advance(time.Duration(rule.Window.End(rule.Window.Bucket(w.now)) - w.now))
+			var passed [shards]int
+			for range 8 * limit {
+				c := w.anyone()
+				for s, key := range keys[:quiet] {
+					if w.request(c, "r", key, 1) {
+						passed[s]++
+					}
+				}
+				w.advance(time.Second / (8*limit + 1))
+			}
+			for s := range most {
+				most[s] = max(most[s], passed[s])
+			}
+		}
+		return most
+	}
+	levels := func(why string, want check.Freshness) {
+		t.Helper()
+		for _, c := range w.checkers {
+			l, _ := c.Limiter("r")
+			for s, key := range keys {
+				all, got := check.Fresh, c.Do(check.Request{Limiter: l, Key: key, Mode: check.Peek}).Freshness
+				if uint32(s) == dead {
+					all = want
+				}
+				w.require(got == all, "%s: %s has shard %d as %v, want %v", why, c.name, s, got, all)
+			}
+			got := c.Stats().Freshness
+			w.require(got == want, "%s: the worst of %s is %v, want %v", why, c.name, got, want)
+		}
+	}
+	w.advance(5 * time.Second)
+	offer(1)
+	levels("before", check.Fresh)
+	w.store.dead = map[uint32]bool{dead: true}
+	offer(10)
+	levels("after ten seconds", check.Stale)
+	offer(15)
+	levels("after twenty-five", check.LocalShare)
+	most := offer(35)
+	levels("after a minute", check.LocalShare)
+	t.Logf("most in a window, of a limit of %d: %v; the dead shard is %d", limit, most, dead)
+	for s, n := range most[:quiet] {
+		w.require(n >= limit && n <= limit*9/8, "%d hits pass in a window of shard %d, of a limit of %d", n, s, limit)
+	}
+	w.require(most[dead] == limit, "%d hits pass in a window of the dead shard, of shares of %d", most[dead], limit)
+	w.store.dead = nil
+	w.advance(5 * time.Second)
+	levels("mended", check.Fresh)
+	w.mend()
+	w.conserved()
+}
+
 // TestOutflowOfAFleetIsEven: what a leaky bucket lets pass is one stream over all checkers, about
 // as even as that of one. Each of them knows its own hits to the nanosecond and others' by their
 // messages, so hits of two may come together, and after such there is a gap. -v prints the figures
 // of docs/rules.md.
 //
 // While reports went to any aggregator, 8 checkers passed 999.4/s in the mean of seeds 0 to 4, most
-// in 20 ms 34, with gaps of 23 ms. Since they go to the one that answered last they hear of each
+// in 20 ms 34, with gaps of 23 ms. Since they go to one first, its owner, they hear of each
 // other together and part their turns more evenly: 995.4/s, 28 and 11 ms. The bound for the rate is
 // of the mean.
 func TestOutflowOfAFleetIsEven(t *testing.T) {
@@ -115,7 +188,7 @@ func TestOutflowOfAFleetIsEven(t *testing.T) {
 			o := wellConnected(seed, fleet.checkers, bucket("queue", rules.LeakyBucket, limit, 100, time.Second))
 			o.prompt = false // the least even, by timers alone
 			w := newWorld(t, o)
-			w.advance(2 * time.Second)
+			w.meet()
 			begin := w.now
 			var passed []int64
 			for w.now < begin+6*second {

@@ -69,6 +69,9 @@ func (o older) serve(h func(events.Kind, []byte, func([]byte) error)) func(event
 		events.KindReport: events.KindRefresh, events.KindLease: events.KindGrant, events.KindHello: events.KindWelcome,
 	}
 	return func(kind events.Kind, payload []byte, reply func([]byte) error) {
+		if kind == events.KindMember && o.lacks != nil { // it does not subscribe to these
+			return
+		}
 		answer := reply
 		if reply != nil {
 			answer = func(payload []byte) error { return reply(o.of(answers[kind], payload)) }
@@ -82,12 +85,12 @@ type olderChecker struct {
 	older older
 }
 
-func (c olderChecker) Report(shard uint32, aggregator uint64, report []byte) error {
-	return c.Checker.Report(shard, aggregator, c.older.of(events.KindReport, report))
+func (c olderChecker) Report(shard uint32, toOwner bool, report []byte) error {
+	return c.Checker.Report(shard, toOwner, c.older.of(events.KindReport, report))
 }
 
-func (c olderChecker) Lease(shard uint32, aggregator uint64, request []byte) error {
-	return c.Checker.Lease(shard, aggregator, c.older.of(events.KindLease, request))
+func (c olderChecker) Lease(shard uint32, toOwner bool, request []byte) error {
+	return c.Checker.Lease(shard, toOwner, c.older.of(events.KindLease, request))
 }
 
 func (c olderChecker) Hello(hello []byte) error {
@@ -97,9 +100,34 @@ func (c olderChecker) Hello(hello []byte) error {
 type olderWorker struct {
 	*membus.Worker
 	older older
+	k     *worker
+	self  func(member []byte) // brings it what it has told itself
+}
+
+// Attend leaves out what an older worker does not know: that shards have owners.
+func (w olderWorker) Attend(attended, owned []bool) error {
+	if w.older.lacks != nil {
+		owned = nil
+	}
+	return w.Worker.Attend(attended, owned)
+}
+
+// Tell tells nobody else what an older worker would not tell.
+func (w olderWorker) Tell(member []byte) error {
+	if w.older.lacks != nil {
+		w.self(member)
+		return nil
+	}
+	if w.k.cut.loses(w.k.cut.from, events.KindMember) {
+		return nil
+	}
+	return w.Worker.Tell(member)
 }
 
 func (w olderWorker) Alarm(shard uint32, alarm []byte) error {
+	if w.k.cut.loses(w.k.cut.from, events.KindAlarm) {
+		return nil
+	}
 	return w.Worker.Alarm(shard, w.older.of(events.KindAlarm, alarm))
 }
 
@@ -111,12 +139,12 @@ var olderVersions = []struct {
 	rules string   // besides those that every version knows
 	seen  []string // fields that were sent, and taken out
 }{
-	{"the newest fields", lacking{"Rule": {15, 16, 17, 18}, "Report": {15, 16, 20}, "Refresh": {15, 16, 17, 18, 19}, "Alarm": {20}}, `
+	{"the newest fields", lacking{"Rule": {15, 16, 17, 18}, "Report": {15, 16, 20}, "Refresh": {15, 16, 18, 19}, "Alarm": {20}}, `
   - {name: every, key: [user], limit: 10/hour, count: all}
   - {name: log, key: [user], limit: 10/hour, algorithm: sliding_log}
   - {name: tokens, key: [user], limit: 1/hour, burst: 10, algorithm: token_bucket}`, []string{"Rule.16", "Rule.17", "Rule.18", "Report.16"}},
 	{"all later fields", lacking{
-		"Rule": {9, 15, 16, 17, 18}, "Table": {8, 9}, "Report": {9, 15, 16, 20}, "Refresh": {11, 12, 15, 16, 17, 18, 19}, "Grant": {11}, "Alarm": {5, 20},
+		"Rule": {9, 15, 16, 17, 18}, "Table": {8, 9}, "Report": {9, 15, 16, 20}, "Refresh": {11, 12, 15, 16, 18, 19}, "Alarm": {5, 20},
 	}, "", []string{"Report.9", "Report.16", "Alarm.5"}},
 }
 
@@ -157,7 +185,7 @@ func TestNeighbouringVersions(t *testing.T) {
 // the first ten pass; and of a hot key, at all of them at once.
 func (w *world) decidesAsOneVersion() {
 	w.t.Helper()
-	w.advance(2 * time.Second)
+	w.meet()
 	for _, r := range w.rules.Rules() {
 		if r.Name == "hot" {
 			w.decidesOfAHotKey()

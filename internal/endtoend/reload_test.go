@@ -143,7 +143,7 @@ func TestRulesComeAndGo(t *testing.T) {
 		held := make([][]*check.Limiter, len(w.checkers)) // limiters that somebody has, of whatever rules
 		w.advance(time.Second)
 		// The pauses are long enough for limiters to be let go.
-		w.play(200, pace{4, 60 * time.Millisecond, 50, 40 * time.Second}, func() {
+		w.play(200, pace{4, 60 * time.Millisecond, 50, 40 * time.Second, time.Minute}, func() {
 			if w.rand.IntN(10) == 0 {
 				w.publish(w.otherRules())
 			}

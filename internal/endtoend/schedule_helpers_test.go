@@ -67,18 +67,20 @@ type pace struct {
 	step time.Duration // the longest one
 	rare int           // one step in so many is followed by a long pause
 	long time.Duration // the longest pause, which is longer than some windows
+	// outage is for how long a node of the store is down at once, perhaps.
+	outage time.Duration
 }
 
 var (
-	rough = pace{1, 30 * time.Millisecond, 60, 4 * time.Second}
-	mild  = pace{4, 30 * time.Millisecond, 60, 4 * time.Second}
+	rough = pace{1, 30 * time.Millisecond, 60, 4 * time.Second, 3 * time.Minute}
+	mild  = pace{4, 30 * time.Millisecond, 60, 4 * time.Second, 3 * time.Minute}
 )
 
 // play takes random steps.
 func (w *world) play(steps int, p pace, step func()) {
 	for range steps {
 		if w.rand.IntN(p.calm) == 0 {
-			w.accident()
+			w.accident(p.outage)
 		}
 		step()
 		w.pass(p.step)
@@ -101,8 +103,9 @@ func (w *world) end(then ...func()) {
 	w.conserved()
 }
 
-// accident perhaps lets one happen, or ends one.
-func (w *world) accident() {
+// accident perhaps lets one happen, or ends one. That of a node may take as long as outage, all of it
+// without a hit.
+func (w *world) accident(outage time.Duration) {
 	switch w.rand.IntN(40) {
 	case 0:
 		w.killWorker(w.rand.IntN(len(w.workers)))
@@ -110,18 +113,44 @@ func (w *world) accident() {
 		w.store.mode = storeCutOff
 	case 2:
 		w.store.mode = storeDown
-	case 3, 4:
+	case 3, 4, 14, 15, 16:
 		if w.store.mode == storeCutOff {
 			w.killWorker(w.rand.IntN(len(w.workers)))
 		}
-		w.store.mode = storeWorks
+		w.store.mode, w.store.dead = storeWorks, nil
 	case 5:
-		w.bus.Cut(w.anyone().name, true)
+		from, to := w.ways()
+		w.bus.CutWays(w.anyone().name, from, to)
 	case 6:
-		w.bus.Cut("", true)
-	case 7, 8, 9:
+		from, to := w.ways()
+		w.bus.CutWays("", from, to)
+	case 7, 8, 9, 17, 18:
 		w.connect()
+	case 10:
+		from, to := w.ways()
+		w.anyWorker().cut = cut{from, to, w.rand.IntN(2) == 0}
+		w.pass(2 * time.Second) // until others believe to own its shards
+	case 19:
+		w.connectWorkers()
+	case 11:
+		w.anyWorker().paused = w.now + w.rand.Int64N(int64(3*time.Second))
+	case 12:
+		w.store.mode = storeHangs
+	case 13: // a node dies, for minutes perhaps, and all workers are replaced
+		w.store.dead = map[uint32]bool{uint32(w.rand.IntN(w.shards)): true}
+		for i := range w.workers {
+			w.killWorker(i)
+		}
+		if w.rand.IntN(5) == 0 {
+			w.pass(outage)
+		}
 	}
+}
+
+// ways are those in which a link is cut: one, or both.
+func (w *world) ways() (from, to bool) {
+	n := 1 + w.rand.IntN(3)
+	return n != 1, n != 2
 }
 
 // counts are the messages whose loss, repeat and delay must not change any count. Hellos are not
@@ -152,6 +181,8 @@ func faultsOfAll(seed uint64) membus.Faults {
 }
 
 func (w *world) anyone() *checker { return w.checkers[w.rand.IntN(len(w.checkers))] }
+
+func (w *world) anyWorker() *worker { return w.workers[w.rand.IntN(len(w.workers))] }
 
 func (w *world) key(of int) string { return fmt.Sprint("k", w.rand.IntN(of)) }
 

@@ -175,7 +175,7 @@ func TestSettlementsChangeTheLevel(t *testing.T) {
 		w := newWorld(t, options{
 			seed: seed, checkers: 1 + int(seed/2%4), workers: 1 + int(seed/8%3), faults: faultsOf(seed), rules: []rules.Rule{rule},
 		})
-		list := w.settleAtRandom(settlements{60, 2, 20, 23, pace{1, 60 * time.Millisecond, 30, 4 * time.Second}})
+		list := w.settleAtRandom(settlements{60, 2, 20, 23, pace{1, 60 * time.Millisecond, 30, 4 * time.Second, time.Second}})
 		w.end(func() { happened.billed(w, list) }, func() {
 			if rule.Algorithm == rules.LeakyBucket {
 				list = w.agreeOnTurns(list)

@@ -51,6 +51,7 @@ type world struct {
 	now       int64
 	bus       *membus.Bus
 	store     *flakyStore
+	snapshot  *memstore.Snapshot
 	memory    memstore.Memory // of all workers, unless they are forgetful
 	workers   []*worker
 	checkers  []*checker
@@ -60,6 +61,7 @@ type world struct {
 	truth     map[place]*history
 	admitted  int64   // hits
 	epochs    uint64  // of checkers that were restarted
+	lives     uint64  // of workers, so many so far
 	asked     int64   // requests
 	agreed    int64   // how often a checker knew the truth in the end
 	skew      []int64 // how far each checker's own clock is ahead; nil: none
@@ -84,8 +86,30 @@ type options struct {
 
 type worker struct {
 	*aggregate.Worker
-	link *membus.Worker
-	next int64
+	link   *membus.Worker
+	next   int64
+	paused int64    // until when the process stands still
+	inbox  []func() // takes in what has come meanwhile
+	cut    cut
+}
+
+// cut is what of a worker's messages is lost: those from it, or to it, or only those among workers.
+type cut struct{ from, to, members bool }
+
+func (c cut) loses(way bool, kind events.Kind) bool {
+	return way && (!c.members || kind == events.KindMember)
+}
+
+// wakes says whether the process goes on at a time, and lets it take in what has come meanwhile.
+func (k *worker) wakes(now int64) bool {
+	if now < k.paused {
+		return false
+	}
+	for _, receive := range k.inbox {
+		receive()
+	}
+	k.inbox = nil
+	return true
 }
 
 type checker struct {
@@ -153,9 +177,9 @@ func newWorld(t *testing.T, o options) *world {
 	w := &world{
 		options: o, t: t, rand: rand.New(rand.NewPCG(o.seed, 7)),
 		bus:   membus.New(membus.Options{Seed: o.seed, Faults: o.faults}),
-		store: &flakyStore{Store: memstore.New()},
 		truth: make(map[place]*history), published: [][]rules.Rule{o.rules},
 	}
+	w.store = &flakyStore{Store: memstore.New(), rand: w.rand}
 	w.now = start + w.rand.Int64N(int64(3*time.Second))
 	var err error
 	if w.rules, err = rules.NewSet(o.rules...); err != nil {
@@ -180,16 +204,40 @@ func (w *world) newWorker() *worker {
 		k.link.Knows(events.FormatPlain)
 	}
 	var err error
-	o := aggregate.Options{Store: w.store, Bus: olderWorker{k.link, version}, OnApply: w.onApply}
+	w.lives++
+	o := aggregate.Options{
+		Store: w.store, ID: w.lives, OnApply: w.onApply,
+		Bus: olderWorker{k.link, version, k, func(member []byte) { k.Receive(w.now, events.KindMember, member, nil) }},
+	}
 	if !w.forgetful {
 		o.Memory = &w.memory
 	}
 	k.Worker, err = aggregate.New(o)
 	must(w.t, err)
-	k.link.Attach(version.serve(func(kind events.Kind, payload []byte, reply func([]byte) error) {
+	receive := version.serve(func(kind events.Kind, payload []byte, reply func([]byte) error) {
 		k.Receive(w.now, kind, payload, reply)
-		k.next = min(k.next, w.now+int64(2*time.Millisecond))
-	}))
+		due := w.now
+		if kind != events.KindMember {
+			due += int64(2 * time.Millisecond)
+		}
+		k.next = min(k.next, due)
+	})
+	k.link.Attach(func(kind events.Kind, payload []byte, reply func([]byte) error) {
+		late := kind == events.KindHello && w.now < k.paused // its answer would set a wrong clock
+		if late || k.cut.loses(k.cut.to, kind) {
+			return
+		}
+		if send := reply; reply != nil {
+			reply = func(answer []byte) error {
+				if k.cut.loses(k.cut.from, kind) {
+					return nil
+				}
+				return send(answer)
+			}
+		}
+		k.inbox = append(k.inbox, func() { receive(kind, payload, reply) })
+		k.wakes(w.now)
+	})
 	return k
 }
 
@@ -277,10 +325,10 @@ func (w *world) advance(d time.Duration) {
 			next = min(next, t)
 		}
 		for _, k := range w.workers {
-			if k.next <= w.now {
+			if k.wakes(w.now) && k.next <= w.now {
 				k.next = k.Step(context.Background(), w.now)
 			}
-			next = min(next, max(k.next, w.now+1))
+			next = min(next, max(k.next, k.paused, w.now+1))
 		}
 		for i, c := range w.checkers {
 			w.wake(c)
@@ -301,12 +349,17 @@ func (w *world) advance(d time.Duration) {
 	}
 }
 
+// meet lets every checker hear how many there are: aggregators listen for 2.5 s before they say so,
+// and checkers ask every 2 s.
+func (w *world) meet() { w.advance(5 * time.Second) }
+
 // pass lets a random time pass, shorter than d.
 func (w *world) pass(d time.Duration) { w.advance(time.Duration(w.rand.Int64N(int64(d)))) }
 
 // hit sends one request to a checker by one rule, and holds the answer against what this checker
 // can know: all its own hits, and those of others in the messages that it got, no more and no less.
-// If it also forecasts others' hits, it may deny more than that, but not allow more.
+// If it also forecasts others' hits, or keeps to its share, it may deny more than that, but not allow
+// more.
 func (w *world) hit(c *checker, rule, key string, cost int64) bool {
 	w.t.Helper()
 	l, _ := c.Limiter(rule)
@@ -320,7 +373,8 @@ func (w *world) hit(c *checker, rule, key string, cost int64) bool {
 	left := shape.Remaining(known, limit, at)
 	if w.rand.IntN(2) == 0 { // look first: a cost above the limit takes nothing and tells what is left
 		d := l.Check(key, limit+1)
-		w.require(d.Remaining == left, "%s sees %d left of %v, knows of %d", c.name, d.Remaining, p, left)
+		alone := d.Freshness >= check.LocalShare && d.Remaining < left
+		w.require(d.Remaining == left || alone, "%s sees %d left of %v, knows of %d", c.name, d.Remaining, p, left)
 	}
 	d := l.Check(key, cost)
 	if !d.Allowed {
@@ -369,7 +423,9 @@ func (w *world) fail(format string, args ...any) {
 func (w *world) mend() {
 	w.bus.SetFaults(membus.Faults{})
 	w.connect()
-	w.store.mode = storeWorks
+	w.connectWorkers()
+	w.store.mode, w.store.dead = storeWorks, nil
+	w.store.finish(len(w.store.late))
 	w.advance(10*time.Second + w.quietFor)
 }
 
@@ -378,6 +434,13 @@ func (w *world) connect() {
 	w.bus.Cut("", false)
 	for _, c := range w.checkers {
 		w.bus.Cut(c.name, false)
+	}
+}
+
+// connectWorkers does so with every worker.
+func (w *world) connectWorkers() {
+	for _, k := range w.workers {
+		k.cut = cut{}
 	}
 }
 

@@ -36,15 +36,15 @@ func (l *slowLink) after(f func()) {
 	time.AfterFunc(d, f)
 }
 
-func (l *slowLink) Report(shard uint32, aggregator uint64, report []byte) error {
+func (l *slowLink) Report(shard uint32, toOwner bool, report []byte) error {
 	report = slices.Clone(report)
-	l.after(func() { _ = l.Link.Report(shard, aggregator, report) })
+	l.after(func() { _ = l.Link.Report(shard, toOwner, report) })
 	return nil
 }
 
-func (l *slowLink) Lease(shard uint32, aggregator uint64, request []byte) error {
+func (l *slowLink) Lease(shard uint32, toOwner bool, request []byte) error {
 	request = slices.Clone(request)
-	l.after(func() { _ = l.Link.Lease(shard, aggregator, request) })
+	l.after(func() { _ = l.Link.Lease(shard, toOwner, request) })
 	return nil
 }
 

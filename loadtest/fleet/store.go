@@ -46,7 +46,7 @@ func openStore(ctx context.Context, o Options, namespace string) (*store, error)
 		}
 		s.server, s.url = server, server.URL()
 	}
-	admin, err := s.access.OpenOnce(redisstore.Options{URL: s.url, Namespace: namespace, Recall: -1})
+	admin, err := s.access.OpenOnce(redisstore.Options{URL: s.url, Namespace: namespace, Remember: -1})
 	if err == nil {
 		s.admin = admin
 		ctx, cancel := context.WithTimeout(ctx, o.MeetingTimeout)

@@ -15,8 +15,8 @@ import (
 // far is a link into nothing.
 type far struct{}
 
-func (far) Report(uint32, uint64, []byte) error                     { return nil }
-func (far) Lease(uint32, uint64, []byte) error                      { return nil }
+func (far) Report(uint32, bool, []byte) error                       { return nil }
+func (far) Lease(uint32, bool, []byte) error                        { return nil }
 func (far) Hello([]byte) error                                      { return nil }
 func (far) Listen(context.Context, func(events.Kind, []byte)) error { return nil }
 
@@ -55,7 +55,7 @@ func (w *wire) table(bucket int64, value uint64) *events.Table {
 // counted: checker 0 reports one hit at a time, and the answer says the total.
 func (w *wire) counted(now, bucket int64, number, total uint64) {
 	w.now = now
-	_ = w.links[0].Report(0, 0, w.encode(&events.Report{Epoch: 1, Shards: 1, Sequence: number, Hits: w.table(bucket, 1)}))
+	_ = w.links[0].Report(0, false, w.encode(&events.Report{Epoch: 1, Shards: 1, Sequence: number, Hits: w.table(bucket, 1)}))
 	w.links[0].Heard(events.KindRefresh, w.encode(&events.Refresh{
 		Epoch: 1, Sequence: number, Generation: 1, Version: 1, KeyCells: []uint32{1}, Age: []int64{0}, Total: []uint64{total},
 	}))

@@ -92,8 +92,9 @@ const (
 // epoch is the virtual time at which simulations begin, more or less.
 var epoch = time.Date(2026, 11, 20, 0, 0, 0, 0, time.UTC).UnixNano()
 
-// meeting is how long the fleet has to get to know each other before the first hit.
-const meeting = 3 * time.Second
+// meeting is how long the fleet has to get to know each other before the first hit: aggregators
+// listen for 2.5 s before they say how many checkers there are, and checkers ask every 2 s.
+const meeting = 5 * time.Second
 
 // world is a fleet in virtual time.
 type world struct {
@@ -297,7 +298,7 @@ func (w *world) addWorker(number int) error {
 	k := &worker{Store: w.store}
 	var err error
 	k.Worker, err = aggregate.New(aggregate.Options{
-		Store: k, Bus: end, BatchDelay: gather, LeaseDelay: gatherLeases, OnApply: w.excess.note,
+		Store: k, Bus: end, ID: uint64(number) + 1, OnApply: w.excess.note,
 	})
 	if err != nil {
 		return err
@@ -308,8 +309,11 @@ func (w *world) addWorker(number int) error {
 		}
 		k.Receive(w.now, kind, payload, reply)
 		after := gather
-		if kind == events.KindLease {
+		switch kind {
+		case events.KindLease:
 			after = gatherLeases
+		case events.KindMember:
+			after = 0
 		}
 		w.due.sooner(number, w.now+int64(after))
 	})

@@ -49,13 +49,13 @@ func NewLink(link check.Link, now func() int64, trace *Trace) *Link {
 }
 
 // Report sends a report on.
-func (l *Link) Report(shard uint32, aggregator uint64, report []byte) error {
+func (l *Link) Report(shard uint32, toOwner bool, report []byte) error {
 	l.reports.Add(1)
 	l.reportBytes.Add(int64(len(report)))
 	if l.trace != nil {
 		l.trace.sent(l.now(), report)
 	}
-	return l.Link.Report(shard, aggregator, report)
+	return l.Link.Report(shard, toOwner, report)
 }
 
 // Listen listens, and in.

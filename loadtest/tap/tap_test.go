@@ -15,9 +15,9 @@ const rule = "r"
 // far is a link into nothing.
 type far struct{ err error }
 
-func (f far) Report(uint32, uint64, []byte) error { return f.err }
-func (f far) Lease(uint32, uint64, []byte) error  { return f.err }
-func (f far) Hello([]byte) error                  { return f.err }
+func (f far) Report(uint32, bool, []byte) error { return f.err }
+func (f far) Lease(uint32, bool, []byte) error  { return f.err }
+func (f far) Hello([]byte) error                { return f.err }
 func (f far) Listen(_ context.Context, h func(events.Kind, []byte)) error {
 	for range 2 {
 		h(events.KindWelcome, []byte("abcde"))
@@ -32,7 +32,7 @@ func TestCost(t *testing.T) {
 	broken := errors.New("broken")
 	l := NewLink(far{broken}, func() int64 { return 0 }, nil)
 	for range 3 {
-		if err := l.Report(0, 0, make([]byte, 10)); !errors.Is(err, broken) {
+		if err := l.Report(0, false, make([]byte, 10)); !errors.Is(err, broken) {
 			t.Errorf("the error of a report is %v", err)
 		}
 	}

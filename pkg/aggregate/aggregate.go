@@ -1,13 +1,14 @@
 // Package aggregate adds the reports of a fleet's checkers to the store, each exactly once, and
 // answers with the totals.
 //
-// A [Worker] carries each report through five steps. It queues reports for a few milliseconds,
-// merges those of one shard into a batch with one delta per key and bucket, applies the batch to a
-// [storage.Store] in one atomic call, answers each report with the totals of its keys, and sends an
-// alarm to all checkers about keys near their limit. A repeated report, whose checker has not
-// received the answer, is recognised by the store's marks and answered without being counted again.
-// Any number of workers share one store. A worker keeps nothing that another could miss, except the
-// states in which it has seen the shards, which workers exchange through a [Memory].
+// A [Worker] carries each report through five steps. It queues reports for 2 ms, merges those of
+// one shard into a batch with one delta per key and bucket, applies the batch to a [storage.Store]
+// in one atomic call, answers each report with the totals of its keys, and sends an alarm to all
+// checkers about keys near their limit. A repeated report, whose checker has not received the
+// answer, is recognised by the store's marks and answered without being counted again. Any number
+// of workers share one store, and agree which of them a shard's reports go to first: its owner. A
+// worker keeps nothing that another could miss, except the states in which it has seen the shards,
+// which workers exchange through a [Memory].
 //
 // Lease requests, for permits of keys under strict enforcement, take the same steps in batches of
 // their own: they are queued for a shorter time, since callers wait for them, and need no marks.
@@ -36,17 +37,18 @@ import (
 // Bus carries messages between this worker and the checkers. Packages natsbus and membus hold
 // implementations.
 type Bus interface {
-	// ID is the number by which checkers can address this worker; 0 if they cannot.
-	ID() uint64
 	// Attend says of each shard whether its reports and lease requests are to come to this worker,
-	// from now on; until it is called none do. While none is attended, hellos come with a nil reply
-	// only. It does not wait; messages that are on their way when a shard is left may be lost,
-	// until they are repeated.
-	Attend(shards []bool) error
-	// Serve calls h for each report, lease request and hello until ctx is done, and then returns
-	// nil. h may be called from several goroutines at once; it returns quickly and keeps nothing of
-	// the payload. reply answers that message and may be called later, from any goroutine; it is
-	// nil for a hello that another worker answers.
+	// from now on: those to any worker, and those to the shard's owner; until it is called none do.
+	// While none is attended, hellos come with a nil reply only. It does not wait; messages that
+	// are on their way when a shard is left may be lost, until they are repeated.
+	Attend(attended, owned []bool) error
+	// Tell sends a message to all workers, this one included. It does not keep the bytes.
+	Tell(member []byte) error
+	// Serve calls h for each report, lease request and hello, and for what workers tell each other,
+	// until ctx is done, and then returns nil. h may be called from several goroutines at once; it
+	// returns quickly and keeps nothing of the payload. reply answers that message and may be
+	// called later, from any goroutine; it is nil for a hello that another worker answers, and for
+	// what workers tell each other.
 	Serve(
 		ctx context.Context,
 		h func(kind events.Kind, payload []byte, reply func([]byte) error),

@@ -6,11 +6,22 @@ import (
 	"fmt"
 	"log/slog"
 	"strconv"
+	"time"
 
 	"github.com/offpath-io/offpath/pkg/aggregate/internal/queue"
 	"github.com/offpath-io/offpath/pkg/aggregate/internal/wire"
 	"github.com/offpath-io/offpath/pkg/aggregate/storage"
 	"github.com/offpath-io/offpath/pkg/events"
+)
+
+const (
+	// gather is how long a report waits for others to be applied with. Checkers report at common
+	// moments, so the answer to the first of them would lack the hits of the others. Without a
+	// wait, 8 checkers with bursts of 50 times their limit decide 3.4 % of hits wrongly, with 1 ms
+	// 2.0 %, with 2 ms 1.8 % (means of 7 seeds of loadtest sim burst --load 50 --delay 2ms).
+	gather = 2 * time.Millisecond
+	// gatherLeases is the same for a lease request, whose callers may be waiting for permits.
+	gatherLeases = time.Millisecond
 )
 
 // exchange takes requests of one kind out of a shard's queue, has them applied in batches, and

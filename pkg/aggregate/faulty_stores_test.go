@@ -15,10 +15,12 @@ import (
 // faulty is a store that fails before or after it has done what it was asked to, or answers badly.
 type faulty struct {
 	storage.Store
-	clock int64                 // what Join says, if it is set
+	clock func() int64          // what Join says, if it is set
 	cut   func(*storage.Leased) // if it is set, leaves something out of each answer
 	// hook, if it is set, is called for each batch with what applies it.
 	hook func(batch *storage.Batch, do func() (storage.Applied, error)) (storage.Applied, error)
+	// hangs, if it is set, says which shards' batches are never answered.
+	hangs func(shard uint32) bool
 	// lease, if it is set, is what becomes of a lease batch.
 	lease func(*storage.LeaseBatch) error
 
@@ -46,8 +48,8 @@ func (s *faulty) Join(ctx context.Context, shards int) (storage.Fleet, error) {
 		return storage.Fleet{}, err
 	}
 	fleet, err := s.Store.Join(ctx, shards)
-	if s.clock != 0 {
-		fleet.Time = time.Unix(0, s.clock)
+	if s.clock != nil {
+		fleet.Time = time.Unix(0, s.clock())
 	}
 	return fleet, err
 }
@@ -56,6 +58,10 @@ func (s *faulty) Apply(ctx context.Context, batch *storage.Batch) (storage.Appli
 	s.mu.Lock()
 	s.batches, s.largest = s.batches+1, max(s.largest, len(batch.Keys))
 	s.mu.Unlock()
+	if s.hangs != nil && s.hangs(batch.Shard) {
+		<-ctx.Done()
+		return storage.Applied{}, ctx.Err()
+	}
 	return attempt(s.now(), func() (storage.Applied, error) {
 		do := func() (storage.Applied, error) { return s.Store.Apply(ctx, batch) }
 		if s.hook != nil {

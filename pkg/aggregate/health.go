@@ -29,6 +29,7 @@ const (
 var (
 	errNotJoined   = errors.New("the store has not been reached yet")
 	errNotRecalled = errors.New("the remembered states of its shards have not been read yet")
+	errNoTime      = errors.New("the fleet's time is not known yet")
 )
 
 // health is whether the store as a whole answers, for Ready and the log.

@@ -33,17 +33,55 @@ func TestHello(t *testing.T) {
 			t.Errorf("%s: %d checkers, want %d", why, got, want)
 		}
 	}
-	checkers("the same again", 2*ms, 1, 1)
-	d.worker.Receive(start+2*ms, events.KindHello, encode(t, &events.Hello{Epoch: 2}), nil)
-	checkers("another, whom another worker answers", 2*ms, 1, 2)
-	if got := d.greet(start+3*ms, &events.Hello{Epoch: 2, Leaving: true}); got != nil {
+	checkers("it has not listened yet", 2*ms, 1, 0)
+	d.pass(start + 3*second)
+	now := 3 * second
+	checkers("the same again", now+2*ms, 1, 1)
+	d.worker.Receive(start+now+2*ms, events.KindHello, encode(t, &events.Hello{Epoch: 2}), nil)
+	checkers("another, whom another worker answers", now+2*ms, 1, 2)
+	if got := d.greet(start+now+3*ms, &events.Hello{Epoch: 2, Leaving: true}); got != nil {
 		t.Errorf("an answer to a farewell: %v", got)
 	}
-	checkers("one has left, one has come", 4*ms, 3, 2)
-	checkers("the other has sent no hello for 17 s", 17*second, 1, 1)
+	checkers("one has left, one has come", now+4*ms, 3, 2)
+	d.bus.hear = nil
+	d.pass(start + now + 17*second)
+	checkers("no hello for 17 s, in which nothing came at all", now+17*second, 1, 2)
+	d.bus.hear = d.hear
+	d.pass(start + now + 34*second)
+	checkers("the other has sent no hello for 17 s", now+34*second, 1, 1)
 	d.worker.Receive(start, events.KindHello, []byte("nonsense"), d.welcomes.reply)
-	if got := d.worker.Stats(); got.Hellos != 8 || len(d.welcomes.take()) != 0 {
+	if got := d.worker.Stats(); got.Hellos != 10 || len(d.welcomes.take()) != 0 {
 		t.Errorf("%+v", got)
+	}
+}
+
+// TestOthersKnowMoreCheckers: a worker that has not listened for as long as a checker may be silent
+// believes another one that counts more of them, and from then on itself.
+func TestOthersKnowMoreCheckers(t *testing.T) {
+	for _, forget := range []time.Duration{0, 60 * time.Second} {
+		d := newFixture(t, memstore.New(), func(o *aggregate.Options) { o.Forget = forget })
+		listens, forgets := 2500*ms, 15*second
+		if forget != 0 {
+			listens, forgets = 10*second, 60*second
+		}
+		for after := 500 * ms; after < 70*second; after += 500 * ms {
+			d.pass(start + after)
+			told, want := uint32(0), uint32(0)
+			if after > listens {
+				want = 1
+			}
+			if after > 6*second { // another one is there
+				told = 10
+				other := &events.Member{Id: 99, Sent: start + after, Checkers: told}
+				d.worker.Receive(d.now, events.KindMember, encode(t, other), nil)
+				if after < forgets {
+					want = told
+				}
+			}
+			if got := d.greet(d.now, &events.Hello{Epoch: 1}).GetCheckers(); got != want && after != listens && after != forgets {
+				t.Errorf("forget %v: after %d ms: %d checkers, want %d", forget, after/ms, got, want)
+			}
+		}
 	}
 }
 
@@ -80,7 +118,7 @@ func TestAnswersWithoutTheStore(t *testing.T) {
 		if welcomes != step.welcomes || reports != step.reports || leases != step.leases {
 			t.Errorf("%s: %d welcomes, %d reports and %d leases answered", step.why, welcomes, reports, leases)
 		}
-		now = next
+		now += 2 * second
 	}
 	if s := d.worker.Stats(); s.LeasesDropped != 1 {
 		t.Errorf("before the store is there: %+v", s)
@@ -130,13 +168,16 @@ func TestWelcomeWithoutTheRecord(t *testing.T) {
 
 func TestTheFleetsTimeIsTheStores(t *testing.T) {
 	hour := int64(time.Hour)
-	d := newFixture(t, &faulty{Store: memstore.New(), clock: start + hour})
-	if got := d.greet(start+ms, &events.Hello{Epoch: 1}).GetTime(); got != start+hour+ms {
+	store := &faulty{Store: memstore.New()}
+	d := coldFixture(t, store)
+	store.clock = func() int64 { return d.now + hour }
+	d.pass(start + second) // it listens for other aggregators first
+	if got := d.greet(start+second, &events.Hello{Epoch: 1}).GetTime(); got != start+hour+second {
 		t.Errorf("welcome an hour ahead: %d", got-start)
 	}
 	// Buckets are judged by it, too.
 	m := report(1, 1, perSecond(start), own{"a", 0, 1}, own{"a", -3600, 2})
-	if got := totals(d.exchange(start, m)); got != "-3600:2" {
+	if got := totals(d.exchange(start+second, m)); got != "-3600:2" {
 		t.Errorf("totals: %s", got)
 	}
 }
@@ -152,13 +193,16 @@ func TestOneCredentialIsSoManyCheckers(t *testing.T) {
 		}
 		return checkers
 	}
-	if got := greet(start, "mine", 65_000); got != 100 {
+	d.pass(start + 3*second)
+	if got := greet(start+3*second, "mine", 65_000); got != 100 {
 		t.Errorf("65,000 hellos of one credential are %d checkers", got)
 	}
-	if got := greet(start+10*second, "yours", 3); got != 103 {
+	d.pass(start + 13*second)
+	if got := greet(start+13*second, "yours", 3); got != 103 {
 		t.Errorf("with three of another: %d", got)
 	}
-	if got := greet(start+20*second, "mine", 7); got != 10 {
+	d.pass(start + 23*second)
+	if got := greet(start+23*second, "mine", 7); got != 10 {
 		t.Errorf("when the hundred have gone, seven others and the three are %d", got)
 	}
 }

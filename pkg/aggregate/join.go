@@ -19,6 +19,8 @@ const (
 	// last while that fails.
 	mergeEvery  = time.Second
 	mergeSeldom = time.Minute
+	// logClock is by how much the store's clock is set before the log says so.
+	logClock = 10 * time.Millisecond
 	// recallFor is for how long a worker that starts waits for a memory that does not answer.
 	recallFor = 10 * time.Second
 	// generationAhead is how far in the future a generation, which is a time in microseconds, may
@@ -42,13 +44,11 @@ func (w *Worker) joinStore(ctx context.Context, clock func() int64) error {
 	}
 	w.join.backoff = rejoinAfter
 	w.join.next = got + int64(joinEvery)
-	switch {
-	case !fleet.Time.IsZero():
-		w.clock.Observe(sent, got, fleet.Time.UnixNano())
-	case w.running.Load(): // the machine's clock, which may have been set since the last time
-		w.clock.Observe(got, got, time.Now().UnixNano())
+	if w.observeClock(ctx, sent, got, fleet); w.clock.Wants() {
+		w.join.next = got + int64(rejoinAfter)
 	}
 	if w.shards() != nil {
+		w.startClock(got)
 		return nil
 	}
 	kept, err := w.recall(ctx, got)
@@ -57,7 +57,32 @@ func (w *Worker) joinStore(ctx context.Context, clock func() int64) error {
 		return err
 	}
 	w.makeShards(fleet.Shards, kept)
+	w.startClock(got)
 	return nil
+}
+
+// observeClock compares the store's clock, or this machine's if the store has none, with the fleet's
+// time, and has the store keep another offset if need be. There is no keeper of a machine's own time:
+// if that is set, or the machine was suspended, it is right all the same.
+func (w *Worker) observeClock(ctx context.Context, sent, got int64, fleet storage.Fleet) {
+	theirs := fleet.Time.UnixNano()
+	keeper := w.members.Keeper() == w.members.ID() && w.members.Listened(got)
+	if fleet.Time.IsZero() {
+		w.clockless.Store(true)
+		if sent, theirs, keeper = got, got, false; w.running.Load() { // its clock may be set meanwhile
+			sent, theirs, got = w.now(), time.Now().UnixNano(), w.now()
+		}
+	}
+	keep := w.clock.ObserveStore(sent, got, theirs, int64(fleet.Offset), keeper)
+	if time.Duration(keep) == fleet.Offset {
+		return
+	}
+	if step := time.Duration(keep) - fleet.Offset; step.Abs() > logClock {
+		w.o.Log.Warn("the store's clock was set: the fleet's time goes on without a step",
+			slog.Duration("by", -step))
+	}
+	// If that fails, the next look finds the same.
+	_ = w.o.Store.KeepOffset(ctx, fleet.Offset, time.Duration(keep))
 }
 
 // makeShards makes the shards, once their number is known, from the states that the memory keeps.
@@ -66,20 +91,19 @@ func (w *Worker) makeShards(n int, kept []storage.State) {
 	for i := range all {
 		all[i] = &shard{
 			number:  uint32(i),
-			reports: queue.New[*report](int64(w.o.BatchDelay), w.o.BatchKeys),
-			leases: queue.New[*merge.LeaseRequest](
-				int64(w.o.LeaseDelay), min(w.o.BatchKeys, merge.MaxLeases),
-			),
-			alarms: alarm.NewQueue(uint32(i)),
+			reports: queue.New[*report](gather, w.o.BatchKeys),
+			leases:  queue.New[*merge.LeaseRequest](gatherLeases, min(w.o.BatchKeys, merge.MaxLeases)),
+			alarms:  alarm.NewQueue(uint32(i)),
 		}
 		all[i].retryAt.Store(queue.Never)
 	}
+	w.attended.Lock()
+	w.attended.shards = slices.Repeat([]bool{true}, n)
+	w.attended.Unlock()
+	owned := make([]bool, n)
+	w.owned.Store(&owned)
 	w.all.Store(&all)
 	w.remember(kept, w.latest())
-	w.attended.Lock()
-	defer w.attended.Unlock()
-	w.attended.shards = slices.Repeat([]bool{true}, n)
-	w.updateBusLocked()
 	w.o.Log.Info("joined the store", slog.Int("shards", n))
 }
 

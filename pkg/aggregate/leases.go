@@ -16,9 +16,13 @@ import (
 
 func (w *Worker) receiveLease(now int64, payload []byte, reply func([]byte) error) {
 	w.counters.add(func(c *Stats) { c.LeaseRequests++ })
-	shards := w.shards()
-	if reply == nil || len(shards) == 0 { // nobody to answer, or no store yet
+	shards := w.known()
+	if reply == nil || len(shards) == 0 { // nobody to answer, or no store or time yet
 		w.counters.add(func(c *Stats) { c.LeasesDropped++ })
+		return
+	}
+	if w.repeats(payload, reply, func(s *shard) queued { return s.leases }) {
+		w.counters.add(func(c *Stats) { c.LeasesReplaced++ })
 		return
 	}
 	m, err := events.DecodeLeaseRequest(payload)
@@ -38,8 +42,9 @@ func (w *Worker) receiveLease(now int64, payload []byte, reply func([]byte) erro
 	}
 	r := &merge.LeaseRequest{Message: m, Header: queue.Header{
 		Epoch: m.GetEpoch(), Sequence: m.GetSequence(), Reply: reply, Arrived: now,
-		Weight: wire.Weight(m.GetKeys()),
+		Weight: wire.Weight(m.GetKeys()), Size: len(payload),
 	}}
+	w.noteRequest(m.GetShard(), now)
 	switch shards[m.GetShard()].leases.Add(r) {
 	case queue.Replaced, queue.Stale:
 		w.counters.add(func(c *Stats) { c.LeasesReplaced++ })
@@ -80,7 +85,7 @@ type leases struct {
 }
 
 func (w *Worker) newLeases() stepper {
-	merger := merge.NewLeases(w.o.Bus.ID(), int64(w.o.Tolerance))
+	merger := merge.NewLeases(int64(w.o.Tolerance))
 	return &exchange[*merge.LeaseRequest]{w: w, kind: &leases{w, merger}}
 }
 
@@ -93,11 +98,13 @@ func (e *leases) nextDue(*shard) int64 { return queue.Never }
 func (e *leases) apply(
 	ctx context.Context, s *shard, requests []*merge.LeaseRequest, clock func() int64,
 ) error {
-	batch := e.merger.Merge(s.number, requests, s.seen(), e.w.clock.Time(clock()))
+	batch := e.merger.Merge(s.number, requests, s.seen(), e.w.clock.Earliest(clock()))
 	e.w.revisions.Apply(batch.Rules, batch.Now)
 	ctx, cancel := context.WithTimeout(ctx, e.w.o.Timeout)
 	defer cancel()
+	stopTimer := e.w.leaveIfSlow(s)
 	leased, err := e.w.o.Store.Lease(ctx, batch)
+	stopTimer()
 	if err == nil {
 		err = checkLeased(batch, &leased)
 	}
@@ -139,14 +146,18 @@ func checkLeased(batch *storage.LeaseBatch, leased *storage.Leased) error {
 	return nil
 }
 
-// observeOutcome logs when a shard begins to fail lease requests and when it takes them again. A
-// failure because of a batch's content says nothing about the shard.
+// observeOutcome logs when a shard begins to fail lease requests and when it takes them again. After
+// a failure the shard is probed: only if that fails, too, it is left. A failure because of a batch's
+// content says nothing about the shard.
 func (e *leases) observeOutcome(s *shard, err error) {
 	if err != nil {
 		e.w.counters.add(func(c *Stats) { c.LeaseErrors++ })
 	}
 	if errors.Is(err, storage.ErrBatch) {
 		return
+	}
+	if err != nil && s.retryAt.CompareAndSwap(queue.Never, 0) {
+		s.reports.WakeUp()
 	}
 	was := s.leasesFailed.Swap(err != nil)
 	switch {

@@ -48,7 +48,7 @@ type bucketCounts struct{ admitted, refunded int64 }
 // net is the hits that have not been given back.
 func (c bucketCounts) net() int64 { return max(c.admitted-c.refunded, 0) }
 
-// resendAfter is after how long a lookup is repeated. It is counted once however often it is sent.
+// resendAfter is after how long a lookup is repeated. What it gives back counts once.
 const resendAfter = 500 * time.Millisecond
 
 // Lookup returns the store's knowledge of a key of a rule, by a report that the worker sends to

@@ -80,6 +80,25 @@ func TestLookupAndReset(t *testing.T) {
 	}
 }
 
+// A look at a key changes nothing in the store: whoever counts the shard's reports goes on as if
+// nobody had looked.
+func TestALookupIsNoBatch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memstore.New()
+		counts, looks := run(t, store), run(t, store)
+		for i := range uint64(5) {
+			counts.send(report(1, i+1, perMinute(time.Now().UnixNano()), own{"k", 0, 1}))
+			time.Sleep(10 * time.Millisecond)
+			if version := counts.refreshes.only().GetVersion(); version != i+1 {
+				t.Errorf("after %d batches, and as many looks but one, version %d", i+1, version)
+			}
+			if s, err := looks.worker.Lookup(t.Context(), minutely, "k"); err != nil || s.Count != float64(i+1) {
+				t.Errorf("%+v, %v", s, err)
+			}
+		}
+	})
+}
+
 // minutely is the rule of perMinute.
 var minutely = storage.Rule{
 	Name: "per-minute", Shape: window.Shape{Length: time.Minute, Buckets: 60}, Limit: 100, Revision: 1,

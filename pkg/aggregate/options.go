@@ -18,6 +18,8 @@ type Options struct {
 	Store storage.Store
 	// Bus brings reports, lease requests and hellos, and takes alarms.
 	Bus Bus
+	// ID tells this life of this worker from all others of the fleet. Default: a random one.
+	ID uint64
 	// Memory keeps the states of shards outside of the store, for workers that start later.
 	// Default: none, and a loss of the store's data is not noticed if all workers have been
 	// restarted since.
@@ -25,12 +27,6 @@ type Options struct {
 	// Shards is the number of shards, recorded in the store at first use; a store with another
 	// number on record is refused. 0: the number on record, or the store's own choice.
 	Shards int
-	// BatchDelay is how long a report waits for others to be merged with; default 2 ms. More saves
-	// the store work where many checkers report the same keys, and delays every answer.
-	BatchDelay time.Duration
-	// LeaseDelay is the same for a lease request; default 1 ms. It is shorter because callers may
-	// be waiting for permits.
-	LeaseDelay time.Duration
 	// BatchKeys is about how many keys one batch holds at most, so that no call occupies the store
 	// for long; default 2000. Keys of more than two live buckets count for more than one. A single
 	// larger report is applied alone.
@@ -46,7 +42,9 @@ type Options struct {
 	Tolerance time.Duration
 	// Timeout is how long the store may take for one call; default 3 s.
 	Timeout time.Duration
-	// Forget is how long after its last hello a checker counts as live; default 15 s.
+	// Forget is how long after its last hello a checker counts as live; default 15 s. It is to be six
+	// times the longest time between hellos of a checker or more: a worker that starts believes to
+	// have heard all of them after a sixth of it, or 2.5 s if that is longer.
 	Forget time.Duration
 	// MaxCheckers bounds the live checkers of one credential (the owner of their epochs) that are
 	// told apart: with a stolen credential anybody can make up checkers, and all others keep to
@@ -87,12 +85,13 @@ type ApplyInfo struct {
 	// Repeated is how many reports and settlements turned out to have been counted before. If there
 	// are any, nothing was applied, and the batch comes again without them.
 	Repeated int
-	// Excess are those of the batch's rules with keys beyond their limit now, each once.
+	// Excess are those of the batch's rules with keys beyond their limit now, each once. None if
+	// another worker owns the shard: it alone knows how new the totals are.
 	Excess []Excess
 	// Overflow is that of [storage.Applied].
 	Overflow []storage.Overflow
-	// Delay is about how long hits have lately taken from their admission until they were counted.
-	// Excess misses the hits of that time.
+	// Delay is about how long hits have lately taken from their admission until they were counted;
+	// 0 if another worker owns the shard. Excess misses the hits of that time.
 	Delay time.Duration
 	// Err is the store's, nil if it answered.
 	Err error
@@ -142,8 +141,6 @@ const (
 )
 
 func (o Options) withDefaults() (Options, error) {
-	o.BatchDelay = cmp.Or(o.BatchDelay, 2*time.Millisecond)
-	o.LeaseDelay = cmp.Or(o.LeaseDelay, time.Millisecond)
 	o.BatchKeys = cmp.Or(o.BatchKeys, 2000)
 	o.Tolerance = cmp.Or(o.Tolerance, 5*time.Second)
 	o.Timeout = cmp.Or(o.Timeout, 3*time.Second)
@@ -154,8 +151,7 @@ func (o Options) withDefaults() (Options, error) {
 	o.MaxChunks = cmp.Or(o.MaxChunks, 100_000)
 	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
 	least := min(
-		int64(o.BatchDelay), int64(o.LeaseDelay), int64(o.BatchKeys), int64(o.AlarmEvery),
-		int64(o.Tolerance), int64(o.Timeout), int64(o.Forget), int64(o.MaxCheckers),
+		int64(o.BatchKeys), int64(o.AlarmEvery), int64(o.Tolerance), int64(o.Timeout), int64(o.Forget), int64(o.MaxCheckers),
 		int64(o.MaxWindow), int64(o.MaxRules), int64(o.MaxChunks),
 	)
 	switch {

@@ -167,11 +167,11 @@ func TestStoreThatLostDataStartsAGeneration(t *testing.T) {
 		store.Lose()
 		ask := leaseRequest(2, 2, perSecond(start), wish{key: "a", want: 10})
 		none := d.lease(start+300*ms, ask)
-		d.want(who, permits(none), "0:0/0 1699")
+		d.want(who, permits(none), "0:0/0 2000")
 		if none.GetGeneration() <= held.GetGeneration() {
 			t.Errorf("%s: generation %d after %d", who, none.GetGeneration(), held.GetGeneration())
 		}
-		d.want(who+", just before", permits(d.lease(start+1998*ms, ask)), "-1:0/0 1")
-		d.want(who+", then", permits(d.lease(start+1999*ms, ask)), "-2:10/0 1100")
+		d.want(who+", just before", permits(d.lease(start+2299*ms, ask)), "-2:0/0 1")
+		d.want(who+", then", permits(d.lease(start+2300*ms, ask)), "-2:10/0 799")
 	}
 }

@@ -18,9 +18,13 @@ import (
 // receiveReport takes in a report; own says that this worker made it, for a lookup.
 func (w *Worker) receiveReport(now int64, payload []byte, reply func([]byte) error, own bool) {
 	w.counters.add(func(c *Stats) { c.Reports++ })
-	shards := w.shards()
-	if reply == nil || len(shards) == 0 { // nobody to answer, or no store yet
+	shards := w.known()
+	if reply == nil || len(shards) == 0 { // nobody to answer, or no store or time yet
 		w.counters.add(func(c *Stats) { c.Dropped++ })
+		return
+	}
+	if w.repeats(payload, reply, func(s *shard) queued { return s.reports }) {
+		w.counters.add(func(c *Stats) { c.Replaced++ })
 		return
 	}
 	m, err := events.DecodeReport(payload)
@@ -48,10 +52,13 @@ func (w *Worker) receiveReport(now int64, payload []byte, reply func([]byte) err
 	w.filterSettlements(m, now, own)
 	r := &report{Report: merge.Report{Message: m, Own: own, Header: queue.Header{
 		Epoch: m.GetEpoch(), Sequence: m.GetSequence(), Reply: reply, Arrived: now,
-		Weight: wire.Weight(m.GetHits()) + 2*len(m.Settlements),
+		Weight: wire.Weight(m.GetHits()) + 2*len(m.Settlements), Size: len(payload),
 	}}}
 	if m.Trace != "" && w.o.Trace != nil {
 		r.follow = w.o.Trace(m.Trace, m.Shard, m.Sequence, m.Hits.Keys())
+	}
+	if !own {
+		w.noteRequest(m.GetShard(), now)
 	}
 	switch shards[m.GetShard()].reports.Add(r) {
 	case queue.Replaced:
@@ -144,9 +151,7 @@ type reports struct {
 
 func (w *Worker) newReports() stepper {
 	return &exchange[*report]{w: w, kind: &reports{
-		w:       w,
-		merger:  merge.NewReports(int64(w.o.Tolerance)),
-		answers: merge.Answers{Aggregator: w.o.Bus.ID()},
+		w: w, merger: merge.NewReports(int64(w.o.Tolerance)),
 	}}
 }
 
@@ -219,15 +224,18 @@ func (e *reports) call(
 			Repeated: len(applied.Repeated) + len(applied.Spent),
 		}
 		if err == nil && applied.IsNew() {
-			info.Overflow, info.Delay = applied.Overflow, s.delays.estimate()
-			info.Excess = excessOf(e.batch, &applied, newest)
+			info.Overflow = applied.Overflow
+			if !e.w.members.OwnedByOther(s.number) { // which knows how new the totals are
+				info.Excess, info.Delay = excessOf(e.batch, &applied, newest), s.delays.estimate()
+			}
 		}
 		e.w.o.OnApply(info)
 	}
-	if errors.Is(err, storage.ErrBatch) { // says nothing about the shard
+	switch {
+	case errors.Is(err, storage.ErrBatch): // says nothing about the shard
 		e.w.counters.add(func(c *Stats) { c.ApplyErrors++ })
-	} else {
-		e.w.observeOutcome(s, err, end)
+	case err != nil, applied.IsNew() && len(e.batch.Marks) > 0: // else it has written nothing
+		e.w.observeOutcome(s, err, begin, end)
 	}
 	return applied, err
 }

@@ -199,7 +199,7 @@ func TestOptions(t *testing.T) {
 		"no bus":           {Store: memstore.New()},
 		"negative shards":  {Store: memstore.New(), Bus: &silent{}, Shards: -1},
 		"too many shards":  {Store: memstore.New(), Bus: &silent{}, Shards: 1 << 20},
-		"negative options": {Store: memstore.New(), Bus: &silent{}, BatchDelay: -1},
+		"negative options": {Store: memstore.New(), Bus: &silent{}, BatchKeys: -1},
 	} {
 		if _, err := aggregate.New(o); err == nil {
 			t.Errorf("%s: no error", why)

@@ -27,9 +27,10 @@ func (w *Worker) newSteppers() []stepper { return []stepper{w.newReports(), w.ne
 
 // Step does everything that is due at own time now, in Unix nanoseconds: asks the store for the
 // time every 2 s, applies and answers the requests that have waited long enough, sends alarms,
-// exchanges states with the memory. It is for a caller with a time of its own, instead of Run, and
-// for one goroutine. It returns the time of the next call; requests that are received meanwhile may
-// be due sooner, Options.BatchDelay or LeaseDelay after they came.
+// exchanges states with the memory, tells other workers about this one. It is for a caller with a
+// time of its own, instead of Run, and for one goroutine. It returns the time of the next call;
+// what is received meanwhile may be due sooner: reports after 2 ms, lease requests after 1 ms, what
+// other workers tell at once.
 func (w *Worker) Step(ctx context.Context, now int64) (next int64) {
 	w.lastNow.Store(now)
 	clock := func() int64 { return now }
@@ -39,13 +40,13 @@ func (w *Worker) Step(ctx context.Context, now int64) (next int64) {
 	if w.steppers == nil {
 		w.steppers = w.newSteppers()
 	}
-	next = w.join.next
+	next = min(w.join.next, w.stepMembers(now))
 	for _, s := range w.shards() {
 		for _, stepper := range w.steppers {
 			next = min(next, stepper.step(ctx, s, clock, false))
 		}
 	}
-	return min(next, w.stepMemory(ctx, now))
+	return min(next, w.stepMembers(now), w.stepMemory(ctx, now)) // what has happened to shards, too
 }
 
 // stepMemory exchanges states with the memory if that is due, and returns when it is due next.
@@ -96,6 +97,7 @@ func (w *Worker) Run(ctx context.Context) error {
 		}
 	})
 	background.Go(func() { w.keepMerging(serving) })
+	background.Go(func() { w.keepTelling(serving) })
 
 	err := w.serve(serving)
 	if cause := context.Cause(serving); errors.Is(cause, storage.ErrShards) {
@@ -132,6 +134,9 @@ func (w *Worker) serve(ctx context.Context) error {
 // keepJoining joins again and again until ctx is done, or, the first time, until it has worked. It
 // returns only errors that another attempt would meet again.
 func (w *Worker) keepJoining(ctx context.Context, first bool) error {
+	var probing sync.Mutex
+	var probes sync.WaitGroup
+	defer probes.Wait()
 	for ctx.Err() == nil {
 		if w.now() >= w.join.next {
 			err := w.joinStore(ctx, w.now)
@@ -141,8 +146,11 @@ func (w *Worker) keepJoining(ctx context.Context, first bool) error {
 			if err == nil && first {
 				return nil
 			}
-			if !first {
-				w.probeIdle(ctx)
+			if !first && probing.TryLock() { // a node that does not answer holds up no look at the clock
+				probes.Go(func() {
+					defer probing.Unlock()
+					w.probeIdle(ctx)
+				})
 			}
 		}
 		timer := time.NewTimer(time.Duration(w.join.next - w.now()))
@@ -157,12 +165,15 @@ func (w *Worker) keepJoining(ctx context.Context, first bool) error {
 
 // probeIdle probes every shard to which no batch has been applied lately, so that Ready notices a
 // dead node without traffic; also those without one since the store went away, to know which shards
-// can still count.
+// can still count. Shards that have been left are probed anyway.
 func (w *Worker) probeIdle(ctx context.Context) {
 	var probes sync.WaitGroup
 	slots := make(chan struct{}, probesAtOnce)
 	since, away := w.health.away()
 	for _, s := range w.shards() {
+		if s.retryAt.Load() != queue.Never {
+			continue
+		}
 		if w.now()-s.lastOK.Load() < int64(joinEvery) && (!away || s.appliedSince(since)) {
 			continue
 		}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -68,6 +69,13 @@ func (r *running) send(m events.Message) {
 	r.t.Helper()
 	<-r.line.ready
 	r.line.handle(kindOf(m), encode(r.t, m), r.reply(kindOf(m)))
+}
+
+// hear brings the worker what an aggregator tells all.
+func (r *running) hear(m *events.Member) {
+	r.t.Helper()
+	<-r.line.ready
+	r.line.handle(events.KindMember, encode(r.t, m), nil)
 }
 
 // result waits until Run ends, and returns its error.
@@ -266,6 +274,41 @@ func TestTwoBatchesOfAShardAtOnce(t *testing.T) {
 		synctest.Wait()
 		if r.worker.Ready() == nil {
 			t.Error("ready, though a shard's store does not answer")
+		}
+	})
+}
+
+// TestADeadNodeHoldsUpNoClock: a node of a Redis Cluster that never answers has a third of the shards.
+// The clock is on another node, and is looked at as often as ever; the shards of others are probed.
+func TestADeadNodeHoldsUpNoClock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began, last, longest := time.Now(), time.Now(), time.Duration(0)
+		probed := make(map[uint32]bool)
+		var mu sync.Mutex
+		store := &faulty{Store: memstore.New()}
+		store.clock = func() int64 {
+			mu.Lock()
+			defer mu.Unlock()
+			longest, last = max(longest, time.Since(last)), time.Now()
+			return last.UnixNano()
+		}
+		store.hangs = func(shard uint32) bool {
+			mu.Lock()
+			defer mu.Unlock()
+			if time.Since(began) > time.Minute {
+				probed[shard] = true
+			}
+			return shard < 85
+		}
+		run(t, store, func(o *aggregate.Options) { o.Shards = 256 })
+		time.Sleep(2 * time.Minute)
+		mu.Lock()
+		defer mu.Unlock()
+		if longest > 2100*time.Millisecond {
+			t.Errorf("no look at the clock for %v", longest)
+		}
+		if len(probed) != 256 {
+			t.Errorf("%d of 256 shards were probed in a minute", len(probed))
 		}
 	})
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"slices"
 	"sync/atomic"
 	"time"
 
@@ -12,35 +11,71 @@ import (
 	"github.com/offpath-io/offpath/pkg/aggregate/storage"
 )
 
-// A shard whose batch the store has not answered within slowAfter is left to other aggregators, and
-// probed every probeEvery.
 const (
-	slowAfter  = 250 * time.Millisecond
-	probeEvery = 250 * time.Millisecond
+	// slowAfter is after how long without an answer the store counts as slow for a shard, which is
+	// left then, if another aggregator serves it.
+	slowAfter = 250 * time.Millisecond
+	// tooOld is how old the oldest report that waits may be before its shard is left likewise.
+	tooOld = time.Second
+	// A shard that has been left is probed every probeEvery, and every probeOthers as long as other
+	// aggregators serve it.
+	probeEvery  = 250 * time.Millisecond
+	probeOthers = time.Second
+	// leastAbsence is for how long a shard is left at least to others that serve it. The next
+	// absence is twice as long, up to mostAbsence, unless healthyFor has passed in between.
+	leastAbsence = 5 * time.Second
+	mostAbsence  = time.Minute
+	healthyFor   = time.Minute
 )
 
-// attend has the bus bring a shard's requests, or leave them to others.
-func (w *Worker) attend(s *shard, yes bool) {
+// absence is how a worker stays away from a shard that it has left, so that a shard does not go to
+// and fro between workers whose store is slow now and then. The lock of Worker.attended guards it.
+type absence struct {
+	until int64         // own time before which it ends only if no other aggregator serves the shard
+	took  time.Duration // from its beginning until then; 0 before the first one
+	ended int64         // own time of the end of the last one
+}
+
+// begin begins an absence at own time now.
+func (a *absence) begin(now int64) {
+	if a.took = min(2*a.took, mostAbsence); a.took == 0 || now-a.ended >= int64(healthyFor) {
+		a.took = leastAbsence
+	}
+	a.until = now + int64(a.took)
+}
+
+// leaveLocked leaves a shard's requests to other aggregators from own time now on.
+func (w *Worker) leaveLocked(s *shard, now int64) {
+	if w.attended.shards[s.number] {
+		w.attended.shards[s.number] = false
+		s.absence.begin(now)
+		s.retryAt.CompareAndSwap(queue.Never, now+int64(probeEvery))
+		s.reports.WakeUp()
+		w.reviewSoon()
+	}
+}
+
+// comeBack takes a shard's requests again, if it is time for that at own time now, when
+// the store has applied a batch: not before the absence is over, and not as long as the store is
+// slow. But somebody must serve the shard: if no other aggregator does, this one does at once.
+func (w *Worker) comeBack(s *shard, isSlow bool, now int64) {
 	w.attended.Lock()
 	defer w.attended.Unlock()
-	w.attendLocked(s, yes)
-}
-
-func (w *Worker) attendLocked(s *shard, yes bool) {
-	if w.attended.shards[s.number] != yes {
-		w.attended.shards[s.number] = yes
-		w.updateBusLocked()
+	switch {
+	case w.attended.shards[s.number]:
+	case w.members.ServedByOther(s.number) && (isSlow || now < s.absence.until):
+		s.retryAt.Store(now + int64(probeOthers))
+		return
+	default:
+		w.attended.shards[s.number] = true
+		s.absence.ended = now
+		w.reviewSoon()
 	}
+	s.retryAt.Store(queue.Never)
 }
 
-func (w *Worker) updateBusLocked() {
-	if err := w.o.Bus.Attend(slices.Clone(w.attended.shards)); err != nil {
-		w.o.Log.Warn("cannot subscribe to shards", slog.Any("error", err))
-	}
-}
-
-// leaveIfSlow leaves a shard to other aggregators unless stop is called in time, and never after
-// that: then the call's outcome decides.
+// leaveIfSlow leaves a shard to other aggregators, if one serves it, unless stop is called in time,
+// and never after that: then the call's outcome decides.
 func (w *Worker) leaveIfSlow(s *shard) (stop func()) {
 	if !w.running.Load() { // the time is not this machine's
 		return func() {}
@@ -49,14 +84,30 @@ func (w *Worker) leaveIfSlow(s *shard) (stop func()) {
 	timer := time.AfterFunc(slowAfter, func() {
 		w.attended.Lock()
 		defer w.attended.Unlock()
-		if !ended.Load() {
-			s.retryAt.CompareAndSwap(queue.Never, w.now()+int64(probeEvery))
-			w.attendLocked(s, false)
+		if !ended.Load() && w.members.ServedByOther(s.number) {
+			w.leaveLocked(s, w.now())
 		}
 	})
 	return func() {
 		ended.Store(true)
 		timer.Stop()
+	}
+}
+
+// leaveOverloadedLocked leaves the shard whose oldest report has waited longest, of those that
+// another aggregator serves, if that is too long at own time now: one of them each time, as this
+// worker may keep up with the others then.
+func (w *Worker) leaveOverloadedLocked(now int64) {
+	var left *shard
+	oldest := now - int64(tooOld)
+	for _, s := range w.shards() {
+		at := s.reports.Oldest()
+		if at < oldest && w.attended.shards[s.number] && w.members.ServedByOther(s.number) {
+			left, oldest = s, at
+		}
+	}
+	if left != nil {
+		w.leaveLocked(left, now)
 	}
 }
 
@@ -66,18 +117,21 @@ func (w *Worker) probe(ctx context.Context, s *shard, now int64) bool {
 	ctx, cancel := context.WithTimeout(ctx, w.o.Timeout)
 	defer cancel()
 	batch := storage.Batch{Shard: s.number, Now: w.clock.Time(now), Seen: s.seen()}
+	begin, stopTimer := w.latest(), w.leaveIfSlow(s)
 	applied, err := w.o.Store.Apply(ctx, &batch)
+	end := w.latest()
+	stopTimer()
 	if err == nil {
 		w.observeState(s, batch.Seen, applied.State, applied.Loss)
 	}
 	// After a cancellation the outcome says nothing: the worker was told to stop.
 	if ctx.Err() == nil || errors.Is(ctx.Err(), context.DeadlineExceeded) {
-		w.observeOutcome(s, err, w.latest())
+		w.observeOutcome(s, err, begin, end)
 	}
 	return err == nil
 }
 
-// retry probes a failed shard, when that is due.
+// retry probes a shard that has been left, when that is due.
 func (w *Worker) retry(ctx context.Context, s *shard, now int64) {
 	at := s.retryAt.Load()
 	if at <= now && s.retryAt.CompareAndSwap(at, now+int64(w.o.Timeout)) {
@@ -85,14 +139,13 @@ func (w *Worker) retry(ctx context.Context, s *shard, now int64) {
 	}
 }
 
-// observeOutcome takes in whether the store applies batches of a shard. If not, the shard is left,
-// so that its requests go to an aggregator that can count them; the log says so, unless it has done
-// so lately.
-func (w *Worker) observeOutcome(s *shard, err error, now int64) {
+// observeOutcome takes in whether the store has applied a batch of a shard, in a call from own time
+// begin until now. If not, the shard is left, so that its requests go to an aggregator that can
+// count them; the log says so, unless it has done so lately.
+func (w *Worker) observeOutcome(s *shard, err error, begin, now int64) {
 	if err == nil {
 		s.lastOK.Store(now)
-		s.retryAt.Store(queue.Never)
-		w.attend(s, true)
+		w.comeBack(s, now-begin > int64(slowAfter), now)
 		if f := s.failure.Swap(nil); f != nil && f.logged {
 			w.o.Log.Info("the store takes reports again", slog.Int("shard", int(s.number)))
 		}
@@ -100,7 +153,9 @@ func (w *Worker) observeOutcome(s *shard, err error, now int64) {
 	}
 	w.counters.add(func(c *Stats) { c.ApplyErrors++ })
 	s.retryAt.Store(now + int64(probeEvery))
-	w.attend(s, false)
+	w.attended.Lock()
+	w.leaveLocked(s, now)
+	w.attended.Unlock()
 	before := s.failure.Load()
 	f := &failure{err: err, at: now, logged: before != nil && before.logged}
 	if !f.logged && s.failureLog.allow(now) {

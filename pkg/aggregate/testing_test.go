@@ -22,21 +22,29 @@ const (
 	start  = 1_800_000_000 * second
 )
 
-// silent is a bus that brings nothing and keeps the alarms, unless it fails to send them.
+// silent is a bus that brings nothing but what the worker itself tells, and keeps the alarms, unless
+// it fails to send them.
 type silent struct {
 	fails error
+	hear  func(member []byte) // nil: nothing comes back
 
 	mu       sync.Mutex
 	alarms   []*events.Alarm
 	attended []bool
+	owned    []bool
 }
 
-func (b *silent) ID() uint64 { return 4711 }
-
-func (b *silent) Attend(shards []bool) error {
+func (b *silent) Attend(attended, owned []bool) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.attended = shards
+	b.attended, b.owned = attended, owned
+	return nil
+}
+
+func (b *silent) Tell(member []byte) error {
+	if b.hear != nil {
+		b.hear(member)
+	}
 	return nil
 }
 
@@ -142,6 +150,7 @@ type fixture struct {
 	worker *aggregate.Worker
 	bus    *silent
 	next   int64 // what the first step returned
+	now    int64 // of the last step
 }
 
 // newFixture makes a worker, and lets it join the store at start.
@@ -157,8 +166,13 @@ func coldFixture(t testing.TB, store storage.Store, change ...func(*aggregate.Op
 	t.Helper()
 	bus := &silent{}
 	worker := newWorker(t, aggregate.Options{Store: store, Bus: bus}, change)
-	return &fixture{answers: newAnswers(t), t: t, worker: worker, bus: bus}
+	d := &fixture{answers: newAnswers(t), t: t, worker: worker, bus: bus}
+	bus.hear = d.hear
+	return d
 }
+
+// hear brings the worker what it has told itself.
+func (d *fixture) hear(said []byte) { d.worker.Receive(d.now, events.KindMember, said, nil) }
 
 func newWorker(t testing.TB, o aggregate.Options, change []func(*aggregate.Options)) *aggregate.Worker {
 	t.Helper()
@@ -172,7 +186,18 @@ func newWorker(t testing.TB, o aggregate.Options, change []func(*aggregate.Optio
 	return w
 }
 
-func (d *fixture) step(now int64) int64 { return d.worker.Step(d.t.Context(), now) }
+func (d *fixture) step(now int64) int64 {
+	d.now = now
+	return d.worker.Step(d.t.Context(), now)
+}
+
+// pass lets time pass, with a step every 50 ms.
+func (d *fixture) pass(until int64) {
+	d.now = max(d.now, start)
+	for d.now < until {
+		d.step(min(d.now+50*ms, until))
+	}
+}
 
 func (d *fixture) send(now int64, m events.Message) {
 	d.t.Helper()

@@ -1,6 +1,7 @@
 package aggregate
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math/rand/v2"
@@ -11,6 +12,7 @@ import (
 	"github.com/offpath-io/offpath/pkg/aggregate/internal/alarm"
 	"github.com/offpath-io/offpath/pkg/aggregate/internal/fleet"
 	"github.com/offpath-io/offpath/pkg/aggregate/internal/limits"
+	"github.com/offpath-io/offpath/pkg/aggregate/internal/member"
 	"github.com/offpath-io/offpath/pkg/aggregate/internal/merge"
 	"github.com/offpath-io/offpath/pkg/aggregate/internal/queue"
 	"github.com/offpath-io/offpath/pkg/aggregate/internal/refund"
@@ -22,6 +24,7 @@ import (
 type Worker struct {
 	o         Options
 	clock     fleet.Clock
+	clockless atomic.Bool // the store has no clock
 	checkers  *fleet.Checkers
 	quota     *limits.Quota
 	revisions limits.Revisions
@@ -29,14 +32,24 @@ type Worker struct {
 	counters  counters
 	all       atomic.Pointer[[]*shard] // nil until the store has been reached
 
-	began    time.Time
+	own      *fleet.OwnTime
 	running  atomic.Bool
 	lastNow  atomic.Int64 // own time of the last Step
 	steppers []stepper    // of Step
 
+	members  *member.Members
 	attended struct {
 		sync.Mutex
 		shards []bool
+		failed bool // the bus has not been told
+		news   bool // nor the other aggregators
+
+		failureLog logLimit
+	}
+	owned atomic.Pointer[[]bool]
+	told  struct {
+		review chan struct{} // who owns what is to be reviewed
+		next   int64         // own time, of Step
 	}
 	join struct { // used by the one goroutine that joins
 		next    int64 // own time
@@ -79,9 +92,10 @@ type shard struct {
 	}
 
 	failure      atomic.Pointer[failure] // of the last batch; nil if it was applied
-	retryAt      atomic.Int64            // own time at which a failed shard is probed again
+	retryAt      atomic.Int64            // own time at which a shard that was left is probed again
 	lastOK       atomic.Int64            // own time of the last batch that the store applied
 	leasesFailed atomic.Bool             // the last batch of lease requests failed
+	absence      absence
 
 	failureLog, rejectLog logLimit
 }
@@ -125,18 +139,18 @@ func New(o Options) (*Worker, error) {
 		checkers: fleet.NewCheckers(int64(o.Forget), o.MaxCheckers),
 		quota:    limits.NewQuota(o.MaxRules),
 		health:   health{log: o.Log},
-		began:    time.Now(),
+		own:      fleet.NewOwnTime(),
 		memory:   memory{newGeneration: make(chan struct{}, 1), backoff: mergeEvery},
 		lookups:  lookups{epoch: rand.Uint64()>>1 + 1},
+		members:  member.New(cmp.Or(o.ID, rand.Uint64()|1)),
 	}
+	w.told.review = make(chan struct{}, 1)
 	w.join.backoff = rejoinAfter
 	return w, nil
 }
 
-// now is Run's own time. It runs steadily when the machine's clock is set.
-func (w *Worker) now() int64 {
-	return w.began.UnixNano() + int64(time.Since(w.began))
-}
+// now is Run's own time.
+func (w *Worker) now() int64 { return w.own.Now() }
 
 // latest is own time, by the clock while running, else by the last Step.
 func (w *Worker) latest() int64 {
@@ -158,6 +172,14 @@ func (w *Worker) SetRules(rules []storage.Rule) {
 	w.revisions.Trust(rules, w.clock.Time(w.latest()))
 }
 
+// known are the shards, nil until the fleet's time is known, too.
+func (w *Worker) known() []*shard {
+	if !w.clock.Known() {
+		return nil
+	}
+	return w.shards()
+}
+
 func (w *Worker) shards() []*shard {
 	if all := w.all.Load(); all != nil {
 		return *all
@@ -176,6 +198,9 @@ func (w *Worker) Ready() error {
 	if w.shards() == nil {
 		return errNotRecalled
 	}
+	if !w.clock.Known() {
+		return errNoTime
+	}
 	for _, s := range w.shards() {
 		if f := s.failure.Load(); f != nil && now-f.at < int64(staleFailure) {
 			return fmt.Errorf("shard %d: %w", s.number, f.err)
@@ -188,6 +213,13 @@ func (w *Worker) Ready() error {
 func (w *Worker) Stats() Stats {
 	s := w.counters.snapshot()
 	s.Checkers = w.checkers.Live(w.latest())
+	if owned := w.owned.Load(); owned != nil {
+		for _, is := range *owned {
+			if is {
+				s.Owned++
+			}
+		}
+	}
 	for _, shard := range w.shards() {
 		s.Shards++
 		s.Waiting += int64(shard.reports.Len())

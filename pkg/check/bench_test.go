@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/offpath-io/offpath/internal/testing/alloctest"
+	"github.com/offpath-io/offpath/pkg/events"
 	"github.com/offpath-io/offpath/pkg/rules"
 )
 
@@ -91,6 +92,37 @@ func manyRules(b *testing.B, n int, first, others int64) *rules.Set {
 	}
 	list[0].Limit = first
 	return setOf(b, list...)
+}
+
+// BenchmarkManyShards: what a message about one shard takes, and a step with nothing to do, while
+// another shard is dead.
+func BenchmarkManyShards(b *testing.B) {
+	for _, shards := range []uint32{2, 64, 1024, 16384} {
+		f := unwelcomed(b, healthOptions, rule("r", 1e9, time.Hour, 1))
+		l, welcome := limiter(b, f.Checker, "r"), &events.Welcome{Shards: shards, Time: noon, Checkers: 8}
+		atTime(noon, f).Step()
+		f.welcomed(noon, noon, welcome)
+		atTime(noon, l).Check("unanswered", 1)
+		atTime(noon+100*ms, f).Step()
+		now := noon + 10*second
+		welcome.Time = now
+		f.welcomed(now, now, welcome)
+		atTime(now, f).Step()
+		equal(b, f.Stats().Freshness, LocalShare, "the worst freshness")
+		a := alarmOf(&l.core.Group, now, 1, "a", admitted(60))
+		a.Made, a.Shard = now, (f.last().Shard+1)%shards
+		payload := encode(b, a)
+		b.Run(fmt.Sprintf("shards=%d/alarm", shards), func(b *testing.B) {
+			for b.Loop() {
+				atTime(now, f).Receive(events.KindAlarm, payload)
+			}
+		})
+		b.Run(fmt.Sprintf("shards=%d/step", shards), func(b *testing.B) {
+			for b.Loop() {
+				atTime(now, f).Step()
+			}
+		})
+	}
 }
 
 // BenchmarkSetRules measures a change of rules.

@@ -11,7 +11,8 @@ type Decision struct {
 	// Allowed says that the hit may pass and has been charged. If it is false nothing was charged,
 	// under any rule.
 	Allowed bool
-	// Freshness says how much this checker knew.
+	// Freshness says how much this checker knew of the shard of the key; of several keys, the worst
+	// counts. Of a request that no key decides, it is the worst of all shards.
 	Freshness Freshness
 	// Exceeded says that the hit passed above a limit, under a rule of `throttle: soft` or
 	// `elastic`, as far as this checker knows.
@@ -51,23 +52,26 @@ type Decision struct {
 // Never is the RetryAfter of a hit that costs more than the limit.
 const Never = time.Duration(1<<63 - 1)
 
-// Freshness says how current a checker's knowledge of the rest of the fleet is. Its String is the
-// name in lower case, such as "local_share".
+// Freshness says how current a checker's knowledge of a shard is: a fixed part of the keys, with a
+// store's node of its own. Its String is the name in lower case, such as "local_share".
+//
+// A shard is silent while a report of it waits for its answer, or while no aggregator sends
+// anything; an answer or an alarm of the shard ends that. A refusal does not. Keys of a rule whose
+// reports are refused are less fresh than their shard, down to LocalShare.
 type Freshness = fleetstate.Freshness
 
 const (
 	// Local: this checker has never heard of a fleet, and decides by its own hits alone.
 	Local = fleetstate.Local
-	// Fresh: an aggregator has been heard within Options.StaleAfter.
+	// Fresh: the shard has not been silent for longer than Options.StaleAfter.
 	Fresh = fleetstate.Fresh
-	// Stale: no aggregator has been heard within Options.StaleAfter. The forecast of others' hits
-	// fades.
+	// Stale: the shard has been silent for longer. The forecast of others' hits fades.
 	Stale = fleetstate.Stale
-	// LocalShare: no aggregator has been heard for Options.ShareAfter, or none was ever heard and
-	// Options.ExpectCheckers says that there are others. This checker keeps to its share of every
-	// limit.
+	// LocalShare: it has been silent for Options.ShareAfter, or no aggregator was ever heard and
+	// Options.ExpectCheckers says that there are other checkers. This checker keeps to its share of
+	// every limit.
 	LocalShare = fleetstate.LocalShare
-	// Outage: no aggregator has been heard for Options.OutageAfter; rules decide by OnOutage.
-	// Decisions of rules that keep to their share say LocalShare.
+	// Outage: it has been silent for Options.OutageAfter; rules decide by OnOutage. Decisions of
+	// rules that keep to their share say LocalShare.
 	Outage = fleetstate.Outage
 )

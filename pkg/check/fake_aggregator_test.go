@@ -23,7 +23,7 @@ type echoed struct {
 	payload []byte
 }
 
-func (e *echo) Report(_ uint32, _ uint64, report []byte) error {
+func (e *echo) Report(_ uint32, _ bool, report []byte) error {
 	m, err := events.DecodeReport(report)
 	if err != nil || e.down {
 		return err
@@ -34,14 +34,16 @@ func (e *echo) Report(_ uint32, _ uint64, report []byte) error {
 	})
 }
 
-func (e *echo) Lease(uint32, uint64, []byte) error { return nil }
+func (e *echo) Lease(uint32, bool, []byte) error { return nil }
 
 func (e *echo) Hello(hello []byte) error {
 	m, err := events.DecodeHello(hello)
 	if err != nil || e.down {
 		return err
 	}
-	return e.answer(events.KindWelcome, &events.Welcome{Epoch: m.Epoch, Sent: m.Sent, Shards: 2, Time: m.Sent})
+	return e.answer(events.KindWelcome, &events.Welcome{
+		Epoch: m.Epoch, Sent: m.Sent, Shards: 2, Time: m.Sent, Checkers: 1,
+	})
 }
 
 func (e *echo) answer(kind events.Kind, m events.Message) error {
@@ -101,7 +103,7 @@ func newStoreOf(t testing.TB, o Options, set *rules.Set) (*store, *Checker) {
 	return s, c
 }
 
-func (s *store) Report(_ uint32, _ uint64, report []byte) error {
+func (s *store) Report(_ uint32, _ bool, report []byte) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	m, err := events.DecodeReport(report)

@@ -87,6 +87,22 @@ func TestForecastEndsWhenAKeyFallsSilent(t *testing.T) {
 	expect(t, l.ahead("k") != nil, "the key came again and got no forecast")
 }
 
+// TestForecastOutlivesAnEmptyWindow: what it has learnt in one burst is of use in the next, though
+// all hits of the first have left the window.
+func TestForecastOutlivesAnEmptyWindow(t *testing.T) {
+	f, l := newFleetOf(t, 2, Options{HelloEvery: time.Hour}, 1000, time.Second)
+	for now := noon; now < noon+20*second; now += 50 * ms {
+		if (now-noon)%(3*second) == 0 {
+			hit(l, now, "k", 260)
+		}
+		before := len(f.tape.reports)
+		if atTime(now, f).Step(); len(f.tape.reports) > before {
+			f.answerRows(now, 260)
+		}
+		require(t, l.ahead("k") != nil, "%v after the first burst the forecast is gone", time.Duration(now-noon))
+	}
+}
+
 // TestIdleCellsHaveNoForecast, since it takes more memory than it is worth.
 func TestIdleCellsHaveNoForecast(t *testing.T) {
 	f, l := newFleetOf(t, 2, Options{MaxLiveKeys: 4}, 1000, time.Minute)

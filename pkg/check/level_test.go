@@ -271,7 +271,7 @@ func TestLocalShareOfWhatDrains(t *testing.T) {
 		{draining("r", rules.LeakyBucket, 40, 80, time.Second, 10), 20},
 	} {
 		f, l := fleetAndLimiter(t, Options{ExpectCheckers: 4, Epoch: 1}, tt.rule)
-		f.Checker.host.Size.Store(4)
+		f.Checker.host.NoteSize(4)
 		begin := noon + 100*second // long after the last word
 		atTime(begin, f).Step()
 		passes := make([]int, 3)

@@ -9,8 +9,7 @@ import (
 	"github.com/offpath-io/offpath/pkg/events"
 )
 
-// twoShards is a checker that an aggregator has answered a report of shard 0, and that has another
-// one of it and one of shard 1 on their way.
+// twoShards is a checker that has a report of each of two shards on their way to the owners.
 func twoShards(t *testing.T) (f *fleet, now int64) {
 	t.Helper()
 	f = unwelcomed(t, Options{Tuning: tuning{ReportTimeout: 100 * time.Millisecond}}, rule("r", 100, time.Minute, 1))
@@ -27,17 +26,17 @@ func twoShards(t *testing.T) (f *fleet, now int64) {
 	}
 	now = noon + 50*ms
 	atTime(now, l).Check(keyIn(0), 1)
-	atTime(now, f).Step()
-	m := f.refresh(1)
-	m.Aggregator = 7
-	f.receive(now, events.KindRefresh, m)
-	atTime(now, l).Check(keyIn(0), 1)
 	atTime(now, l).Check(keyIn(1), 1)
-	now += 50 * ms
-	f.tape.to = nil
 	atTime(now, f).Step()
-	f.wantSent(t, "the next reports", "0 to 7", "1 to 0")
+	f.wantSent(t, "the reports", "0 to its owner", "1 to its owner")
 	return f, now
+}
+
+// unheard has the carrier say that a report has reached nobody.
+func (f *fleet) unheard(now int64, shard uint32, toOwner bool) {
+	to := events.Address{Kind: events.KindReport, Format: events.FormatPlain, Shard: shard, ToOwner: toOwner}
+	atTime(now, f).Receive(events.KindUnheard, []byte(to.String()))
+	atTime(now+ms, f).Step()
 }
 
 // wantSent checks which reports were sent since the last time: the shard, and to whom.
@@ -48,27 +47,96 @@ func (f *fleet) wantSent(t *testing.T, why string, want ...string) {
 	f.tape.to = nil
 }
 
-// TestOneThatIsGone: what was sent to an aggregator that is not there goes to any, at once.
-func TestOneThatIsGone(t *testing.T) {
+// TestOwnerIsGone: what was sent to an owner that is not there goes to any aggregator, at once, and
+// so does what follows, for a while. Reports of other shards go to their owners.
+func TestOwnerIsGone(t *testing.T) {
 	f, now := twoShards(t)
-	m := f.refresh(1) // of shard 1, the last
-	m.Aggregator = 8
-	f.receive(now, events.KindRefresh, m)
-	atTime(now, f).Receive(events.KindUnheard, nil)
-	atTime(now+ms, f).Step()
-	f.wantSent(t, "nobody was there", "0 to 0")
-	atTime(now+ms, f).Receive(events.KindUnheard, nil)
-	atTime(now+2*ms, f).Step()
-	f.wantSent(t, "nobody at all is there")
-}
-
-// TestAShardThatNobodyAttends: that nobody takes its reports says nothing of those of other shards.
-func TestAShardThatNobodyAttends(t *testing.T) {
-	f, now := twoShards(t)
-	atTime(now, f).Receive(events.KindUnheard, nil)
-	atTime(now+ms, f).Step()
-	f.wantSent(t, "nobody attends to shard 1")
+	f.unheard(now, 0, true)
+	f.wantSent(t, "the owner was not there", "0 to any")
+	f.unheard(now+ms, 0, true)
+	f.wantSent(t, "that is known")
+	f.unheard(now+2*ms, 0, false)
+	f.wantSent(t, "nobody at all is there: the time-out counts")
+	f.unheard(now+3*ms, 7, true)
+	f.wantSent(t, "there is no such shard")
+	atTime(now+4*ms, f).Receive(events.KindUnheard, []byte("nonsense"))
+	atTime(now+4*ms, f).Step()
+	f.wantSent(t, "nor such an address")
 	now += int64(time.Second)
 	atTime(now, f).Step()
-	f.wantSent(t, "no answer came either", "0 to 0", "1 to 0")
+	f.wantSent(t, "no answer came either", "0 to its owner", "1 to any")
+	f.tape.to = nil
+	for now += ms; len(f.tape.to) == 0; now += 10 * ms { // time-outs grow
+		atTime(now, f).Step()
+		if now > noon+int64(time.Minute) {
+			t.Fatal("nothing is sent any more")
+		}
+	}
+}
+
+// TestUnheardIsNoRepeat: a report that has reached nobody is sent for the first time when it goes to
+// another aggregator: it is no repeat, and its time-outs do not grow for it.
+func TestUnheardIsNoRepeat(t *testing.T) {
+	f, now := twoShards(t)
+	f.unheard(now+20*ms, 0, true)
+	f.wantSent(t, "the owner was not there", "0 to any")
+	if n := f.Stats().ReportsRepeated; n != 0 {
+		t.Errorf("%d reports were repeated", n)
+	}
+	f.tape.to = nil
+	sent := map[string]int{}
+	for range 2000 {
+		now += ms
+		atTime(now, f).Step()
+		for _, to := range f.tape.to {
+			sent[to[:1]]++
+		}
+		f.tape.to = nil
+	}
+	if sent["0"] != sent["1"] {
+		t.Errorf("repeats of the one that was unheard, and of the other: %v", sent)
+	}
+}
+
+// TestALateGrantKeepsReportsAtTheOwner: a lease request may take longer than its time-out, as when
+// the store is busy. Reports go to the owner all the same, which remembers their totals.
+func TestALateGrantKeepsReportsAtTheOwner(t *testing.T) {
+	f, l := fleetAndLimiter(t, Options{}, strictRule("strict", 100, time.Minute, 1), rule("r", 100, time.Minute, 1))
+	atTime(noon, l).Check("k", 1)
+	for now := noon; now < noon+200*ms; now += ms {
+		if now == noon+50*ms {
+			atTime(now, limiter(t, f.Checker, "r")).Check("k", 1)
+		}
+		atTime(now, f).Step()
+	}
+	_, asked := f.asked()
+	expect(t, asked > 1, "permits were asked for %d times", asked)
+	require(t, len(f.tape.to) > 0, "nothing was reported")
+	expect(t, f.tape.to[0] == "0 to its owner", "the first report went %s", f.tape.to[0])
+}
+
+// TestOwnerIsTriedAgain: a while after an owner was not reached, reports go to the owner again.
+func TestOwnerIsTriedAgain(t *testing.T) {
+	f, now := twoShards(t)
+	f.unheard(now, 0, true)
+	f.wantSent(t, "the owner was not there", "0 to any")
+	for _, m := range f.tape.reports {
+		if m.Shard == 0 {
+			f.receive(now+2*ms, events.KindRefresh, &events.Refresh{
+				Epoch: m.Epoch, Shard: m.Shard, Sequence: m.Sequence, Generation: 1, Version: 1,
+				KeyCells: make([]uint32, m.Hits.Keys()),
+			})
+			break
+		}
+	}
+	l := limiter(t, f.Checker, "r")
+	for i := 0; events.Shard("r", fmt.Sprint("other ", i), 2) == 0; i++ {
+		atTime(now+2*ms, l).Check(fmt.Sprint("other ", i), 1)
+	}
+	for i := range 8 {
+		atTime(now+2*ms, l).Check(fmt.Sprint("more ", i), 1)
+	}
+	now += 2 * int64(time.Second)
+	atTime(now, f).Step()
+	expect(t, slices.Contains(f.tape.to, "0 to its owner"), "two seconds later: %q", f.tape.to)
 }

@@ -16,12 +16,12 @@ import (
 
 // Link carries a checker's messages to the aggregators and theirs back. Package natsbus has one.
 type Link interface {
-	// Report sends an encoded report to the aggregator of this ID, or to any if that is 0. It does
-	// not wait, and does not keep the slice. An error means that the report was certainly not sent.
-	// It must not call the function that Listen was given.
-	Report(shard uint32, aggregator uint64, report []byte) error
+	// Report sends an encoded report to the owner of its shard, which is an aggregator, or to any
+	// aggregator. It does not wait, and does not keep the slice. An error means that the report was
+	// certainly not sent. It must not call the function that Listen was given.
+	Report(shard uint32, toOwner bool, report []byte) error
 	// Lease sends an encoded lease request, likewise.
-	Lease(shard uint32, aggregator uint64, request []byte) error
+	Lease(shard uint32, toOwner bool, request []byte) error
 	// Hello sends a hello to the aggregators, likewise.
 	Hello(hello []byte) error
 	// Listen calls h with every message for this checker until ctx is done, and with
@@ -48,15 +48,16 @@ type Options struct {
 	QuietFor time.Duration
 	// HelloEvery is the time between heartbeats. At least 10 ms, default 2 s.
 	HelloEvery time.Duration
-	// StaleAfter, ShareAfter and OutageAfter are degradation levels: how long no aggregator has
-	// been heard when the checker's knowledge is stale, when it keeps to its share of every limit,
-	// and when rules whose OnOutage is rules.Open or rules.Closed decide by that. They must be in
-	// this order, and at least HelloEvery. Default 3, 10 and 300 times HelloEvery: 6 s, 20 s and 10
-	// minutes.
+	// StaleAfter, ShareAfter and OutageAfter are degradation levels: how long a shard has been
+	// silent ([Freshness]) when the checker's knowledge of its keys is stale, when it keeps to its
+	// share of their limits, and when rules whose OnOutage is rules.Open or rules.Closed decide by
+	// that. They must be in this order, and at least HelloEvery. Default 3, 10 and 300 times
+	// HelloEvery: 6 s, 20 s and 10 minutes.
 	StaleAfter, ShareAfter, OutageAfter time.Duration
-	// ExpectCheckers is how many checkers the fleet is assumed to have until it is heard of. With
-	// more than 1, this checker keeps to its share of every limit until then. Default 0: it decides
-	// by its own hits alone.
+	// ExpectCheckers is the least number of checkers that the fleet is assumed to have, whatever
+	// aggregators say, which may not have heard of all yet. With more than 1, this checker keeps to
+	// its share of every limit until it hears of the fleet. Default 0: until then it decides by its
+	// own hits alone.
 	ExpectCheckers int
 	// MaxLiveKeys is the most keys that have unreported hits or hits in flight, or are over their
 	// limit. Such a key takes about 200 bytes beside its text with one bucket per window, 16 bytes

@@ -140,6 +140,42 @@ func TestNeverHeard(t *testing.T) {
 	}
 }
 
+// TestFleetSizeIsKnownOrExpected: a welcome of an aggregator that does not know yet how many
+// checkers there are changes nothing, and ExpectCheckers is the least.
+func TestFleetSizeIsKnownOrExpected(t *testing.T) {
+	for _, test := range []struct {
+		why    string
+		expect int
+		told   []uint32
+		size   int  // by Stats
+		share  int  // of a limit of 120
+		shared bool // with others, as far as is known
+	}{
+		{"told", 0, []uint32{8}, 8, 15, true},
+		{"told, then not known", 0, []uint32{8, 0, 0}, 8, 15, true},
+		{"told again", 0, []uint32{8, 0, 4}, 4, 30, true},
+		{"alone", 0, []uint32{1}, 1, 120, false},
+		{"alone, then not known", 0, []uint32{1, 0}, 1, 120, false},
+		{"never told", 0, []uint32{0}, 0, 120, true},
+		{"never told, expected", 6, []uint32{0}, 6, 20, true},
+		{"told fewer than expected", 6, []uint32{1}, 6, 20, true},
+		{"told more than expected", 6, []uint32{8}, 8, 15, true},
+		{"one expected, none told", 1, []uint32{0}, 1, 120, true},
+	} {
+		f := unwelcomed(t, Options{HelloEvery: time.Second, ExpectCheckers: test.expect}, rule("r", 120, time.Minute, 1))
+		atTime(noon, f).Step()
+		for _, n := range test.told {
+			f.welcomeOf(noon, n)
+		}
+		l := limiter(t, f.Checker, "r")
+		hit(l, noon, "far", 40) // a third of the limit
+		equal(t, l.ahead("far") != nil, test.shared, "%s: there is a forecast", test.why)
+		equal(t, f.Stats().Checkers, test.size, "%s: checkers", test.why)
+		atTime(noon+11*second, f).Step()
+		equal(t, letPass(t, l, noon+11*second, "k", 200, LocalShare), test.share, "%s: passed of a share", test.why)
+	}
+}
+
 // TestSilenceEndsAllowances: what a check left before the silence does not hold when something else
 // decides. A report without an answer keeps the flush from withdrawing it.
 func TestSilenceEndsAllowances(t *testing.T) {
@@ -243,7 +279,7 @@ rules:
   - {name: r, key: [user], limit: 10/minute, on_outage: open, throttle: soft, soft: {exceed: 10%}}
   - {name: dark, key: [user], limit: 10/minute, on_outage: closed, shadow: true}
 `)
-	c.host.Fresh.Store(uint32(Outage))
+	c.host.SetFreshness(0, Outage)
 	d := atTime(noon, c).Check(user("a"), 11)
 	expect(t, d.Allowed && !d.Exceeded && d.Shadow == "dark" && d.Freshness == Outage, "%+v", d)
 }

@@ -239,7 +239,7 @@ func TestRefusedReportIsGivenUp(t *testing.T) {
 	s := f.Stats()
 	expect(t, s.Rules[0].Lost == 1 && s.Rules[0].InFlight == 0 && s.ReportsGivenUp == 1 && s.Problem != "",
 		"refused for so long: %+v", s)
-	atTime(first+int64(refusalsFor), f).Step()
+	atTime(first+2*int64(refusalsFor), f).Step()
 	got := hits(f.last())
 	expect(t, got["other"] == 2 && len(f.tape.hellos) != hellos,
 		"the next report: %v; %d hellos asked for the number of shards", got, len(f.tape.hellos)-hellos)

@@ -67,7 +67,7 @@ func answering(t *testing.T, bus *membus.Bus) {
 		if kind == events.KindHello {
 			err = e.Hello(payload)
 		} else {
-			err = e.Report(0, 0, payload)
+			err = e.Report(0, false, payload)
 		}
 		if err != nil {
 			t.Error(err)

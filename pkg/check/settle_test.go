@@ -355,7 +355,9 @@ func TestSettlementsAreGivenUp(t *testing.T) {
 	atTime(now+50*ms, f).Step()
 	f.answerAll(now+50*ms, 0) // not taken
 	reports := len(f.tape.reports)
-	atTime(now+21*int64(time.Hour), f).Step()
+	now += 21 * int64(time.Hour)
+	atTime(now, f).Step() // the rule of the refused report has a report of its own
+	f.receive(now, events.KindRefresh, f.refresh(make([]uint64, f.last().Hits.Keys())...))
 	for _, m := range f.tape.reports[reports:] {
 		expect(t, len(m.Settlements) == 0, "too old: %v", m.Settlements)
 	}

@@ -30,11 +30,14 @@ type Stats struct {
 	// before. Unreadable counts messages that could not be read, answers that made no sense, and
 	// refusals of reports and lease requests.
 	Alarms, Ignored, Unreadable int64
-	// Freshness of what this checker knows, and how long ago it last heard of an aggregator (0 if
-	// never, 1 ns at least if ever).
-	Freshness Freshness
-	Heard     time.Duration
-	// Shards and Checkers are from the last welcome; 0 before the first.
+	// Freshness is the worst of all shards, and ShardFreshness how many shards have which; nil
+	// before the first welcome. Heard is how long ago an aggregator last sent a message other than
+	// a refusal (0 if never, 1 ns at least if ever).
+	Freshness      Freshness
+	ShardFreshness map[Freshness]int
+	Heard          time.Duration
+	// Shards is from the last welcome; 0 before the first. Checkers is the size of the fleet: as
+	// the last welcome that knew it said, or Options.ExpectCheckers if that is more.
 	Shards, Checkers int
 	// ClockOffset is how far the fleet's time is ahead of this process' own.
 	ClockOffset time.Duration
@@ -77,10 +80,13 @@ func (c *Checker) Stats() Stats {
 		Freshness:       c.host.Freshness(),
 		Heard:           r.Heard,
 		Shards:          r.Shards,
-		Checkers:        int(c.host.Size.Load()),
+		Checkers:        int(c.host.KnownCheckers()),
 		ClockOffset:     c.host.Clock.Offset(),
 		Problem:         r.Problem,
 		Revision:        c.ruleset.Load().Revision,
+	}
+	if s.Shards > 0 {
+		s.ShardFreshness = c.host.ByFreshness()
 	}
 	s.SettlementsTaken, s.SettlementsAnswered, s.SettlementsLost = c.settling.Counts()
 	s.Rules, s.Removed = c.ruleStats(), c.retirees.removed

@@ -144,18 +144,19 @@ func must(t tester, err error) {
 // tape is a Link that writes down what is sent.
 type tape struct {
 	reports []*events.Report
-	to      []string // of reports, the shard and the aggregator
+	to      []string // of reports, the shard, and to whom
 	leases  []*events.LeaseRequest
 	bytes   []string
 	hellos  []*events.Hello
 	err     error // of every send
 }
 
-func (l *tape) Report(shard uint32, aggregator uint64, report []byte) error {
+func (l *tape) Report(shard uint32, toOwner bool, report []byte) error {
 	if l.err != nil {
 		return l.err
 	}
-	l.to = append(l.to, fmt.Sprintf("%d to %d", shard, aggregator))
+	to := map[bool]string{true: "its owner", false: "any"}[toOwner]
+	l.to = append(l.to, fmt.Sprintf("%d to %s", shard, to))
 	m, err := events.DecodeReport(report)
 	if err != nil {
 		return err
@@ -164,7 +165,7 @@ func (l *tape) Report(shard uint32, aggregator uint64, report []byte) error {
 	return nil
 }
 
-func (l *tape) Lease(_ uint32, _ uint64, request []byte) error {
+func (l *tape) Lease(_ uint32, _ bool, request []byte) error {
 	m, err := events.DecodeLeaseRequest(request)
 	if err != nil {
 		return err

@@ -8,31 +8,34 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// An epoch that belongs to an owner is 23 bits of a hash of the owner's name, and 40 at random:
-// enough that 10,000 checkers with one owner have two of a kind once in 20,000 starts of them all.
-// The highest bit is 0.
+// An epoch that belongs to a credential is 23 bits of a hash of the credential's name, and 40 at
+// random: enough that 10,000 checkers with one credential have two of a kind once in 20,000 starts
+// of them all. The highest bit is 0.
 const (
-	ownerBits  = 23
-	randomBits = 40
+	credentialBits = 23
+	randomBits     = 40
 )
 
-// NewEpoch returns a new epoch that belongs to owner, whom a carrier's subjects name. Others cannot
-// make up one that does. It is never 0.
-func NewEpoch(owner string) uint64 {
-	return ownerMark(owner)<<randomBits | (rand.Uint64N(1<<randomBits-1) + 1)
+// NewEpoch returns a new epoch that belongs to a credential, which a carrier's subjects name.
+// Others cannot make up one that does. It is never 0.
+func NewEpoch(credential string) uint64 {
+	return credentialMark(credential)<<randomBits | (rand.Uint64N(1<<randomBits-1) + 1)
 }
 
-// Owns reports whether an epoch belongs to owner.
-func Owns(owner string, epoch uint64) bool { return epoch>>randomBits == ownerMark(owner) }
+// IsEpochOf reports whether an epoch belongs to a credential.
+func IsEpochOf(credential string, epoch uint64) bool {
+	return epoch>>randomBits == credentialMark(credential)
+}
 
-func ownerMark(owner string) uint64 {
+func credentialMark(credential string) uint64 {
 	h := fnv.New32a()
-	_, _ = h.Write([]byte(owner)) // never fails
-	return uint64(h.Sum32() >> (32 - ownerBits))
+	_, _ = h.Write([]byte(credential)) // never fails
+	return uint64(h.Sum32() >> (32 - credentialBits))
 }
 
-// OwnerOf returns what stands for the owner of an epoch: the same for all epochs of one owner.
-func OwnerOf(epoch uint64) uint32 { return uint32(epoch >> randomBits) }
+// CredentialOf returns what stands for the credential of an epoch: the same for all epochs of one
+// credential.
+func CredentialOf(epoch uint64) uint32 { return uint32(epoch >> randomBits) }
 
 // The formats of reports and alarms. An older part has not subscribed to a newer one, so nothing
 // gets to it that it would take for something else.

@@ -11,17 +11,17 @@ import (
 
 func TestEpochsBelongToTheirOwner(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		owner := rapid.StringMatching(`[A-Za-z0-9_-]{1,64}`).Draw(t, "owner")
-		a, b := events.NewEpoch(owner), events.NewEpoch(owner)
+		credential := rapid.StringMatching(`[A-Za-z0-9_-]{1,64}`).Draw(t, "credential")
+		a, b := events.NewEpoch(credential), events.NewEpoch(credential)
 		if a == b || a == 0 || a>>63 != 0 {
 			t.Fatalf("%x, %x", a, b)
 		}
-		if !events.Owns(owner, a) || events.Owns(owner, a^1<<40) || events.Owns(owner, a^1<<62) {
-			t.Fatalf("%x of %s", a, owner)
+		if !events.IsEpochOf(credential, a) || events.IsEpochOf(credential, a^1<<40) || events.IsEpochOf(credential, a^1<<62) {
+			t.Fatalf("%x of %s", a, credential)
 		}
 	})
-	if events.Owns("checker-2", events.NewEpoch("checker-1")) {
-		t.Error("one owner's epoch is another's")
+	if events.IsEpochOf("checker-2", events.NewEpoch("checker-1")) {
+		t.Error("one credential's epoch is another's")
 	}
 }
 

@@ -4,10 +4,10 @@
 // everybody about keys near their limit by an [Alarm]; [Hello] and its answer [Welcome] carry the
 // heartbeat, the number of shards and the clock. A [LeaseRequest] asks for permits of keys under
 // strict enforcement, and a [Grant] is its answer. A [Token] goes through a client, and comes back
-// with the true cost of a hit, which a report carries as a [Settlement]. The messages are protobuf
-// (events.proto is the format's definition); this package adds what the format cannot say: bounds,
-// and columns that fit together. Whatever a Decode function returns without an error is safe to
-// walk.
+// with the true cost of a hit, which a report carries as a [Settlement]. By [Member] aggregators
+// tell each other which shards they own. The messages are protobuf (events.proto is the format's
+// definition); this package adds what the format cannot say: bounds, and columns that fit together.
+// Whatever a Decode function returns without an error is safe to walk.
 //
 // Carriers (packages natsbus and membus) move these bytes and know nothing else of them.
 package events
@@ -16,6 +16,9 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"google.golang.org/protobuf/proto"
@@ -51,6 +54,10 @@ const (
 	MaxWindow = 366 * 24 * time.Hour
 	// MaxShards is the largest number of shards.
 	MaxShards = 1 << 14
+	// MaxCheckers is the largest number of live checkers that aggregators tell apart.
+	MaxCheckers = 1 << 16
+	// MaxMembers is the largest number of aggregators that tell each other apart.
+	MaxMembers = 1 << 10
 	// MaxReportAge is when a report that has not been answered is given up, and refused:
 	// aggregators remember for a day that they have counted it, so a later repeat might count
 	// twice.
@@ -90,14 +97,15 @@ const (
 	KindWelcome
 	KindLease
 	KindGrant
+	KindMember
 	// KindUnheard is no message: the carrier says that a report or lease request has reached
-	// nobody.
+	// nobody. Its payload is the request's address, see [ParseAddress].
 	KindUnheard
 )
 
 var kindNames = [...]string{
 	KindReport: "report", KindRefresh: "refresh", KindAlarm: "alarm", KindHello: "hello",
-	KindWelcome: "welcome", KindLease: "lease", KindGrant: "grant", KindUnheard: "unheard",
+	KindWelcome: "welcome", KindLease: "lease", KindGrant: "grant", KindMember: "member", KindUnheard: "unheard",
 }
 
 // String returns the kind's name, as used in subjects.
@@ -106,6 +114,37 @@ func (k Kind) String() string {
 		return fmt.Sprintf("kind(%d)", uint8(k))
 	}
 	return kindNames[k]
+}
+
+// Address is where a report or lease request goes: to the owner of a shard, or to any aggregator.
+type Address struct {
+	Kind          Kind
+	Format, Shard uint32
+	ToOwner       bool
+}
+
+// ownerSuffix follows the shard of what is for its owner.
+const ownerSuffix = "-owner"
+
+// String returns the address as subjects have it: report.v1.12 or lease.v1.12-owner.
+func (a Address) String() string {
+	text := fmt.Sprintf("%v.v%d.%d", a.Kind, a.Format, a.Shard)
+	if a.ToOwner {
+		text += ownerSuffix
+	}
+	return text
+}
+
+// ParseAddress reads what String has written; ok is false if text is something else.
+func ParseAddress(text string) (a Address, ok bool) {
+	kind, rest, _ := strings.Cut(text, ".v")
+	a.Kind = Kind(slices.Index(kindNames[:], kind))
+	rest, a.ToOwner = strings.CutSuffix(rest, ownerSuffix)
+	format, shard, _ := strings.Cut(rest, ".")
+	f, err := strconv.ParseUint(format, 10, 32)
+	s, err2 := strconv.ParseUint(shard, 10, 32)
+	a.Format, a.Shard = uint32(f), uint32(s)
+	return a, err == nil && err2 == nil && (a.Kind == KindReport || a.Kind == KindLease)
 }
 
 // Message is any of the messages of this package.
@@ -199,6 +238,26 @@ func DecodeWelcome(data []byte) (*Welcome, error) {
 	}
 	if m.Error < 0 || m.Error > maxTime {
 		return nil, malformed("welcome: the time is off by %d ns", m.Error)
+	}
+	return m, nil
+}
+
+// DecodeMember reads what an aggregator tells the others.
+func DecodeMember(data []byte) (*Member, error) {
+	m, err := decode(data, new(Member))
+	if err != nil {
+		return nil, err
+	}
+	bits := (int(m.Shards) + 7) / 8
+	switch {
+	case m.Id == 0 || m.Shards > MaxShards || len(m.Echoes) > MaxMembers:
+		return nil, malformed("member %x: %d shards, %d echoes", m.Id, m.Shards, len(m.Echoes))
+	case m.Checkers > MaxCheckers:
+		return nil, malformed("member %x: %d checkers", m.Id, m.Checkers)
+	case len(m.Serves) > bits || len(m.Owns) > bits || len(m.Wants) > bits:
+		return nil, malformed("member %x: more shards than %d", m.Id, m.Shards)
+	case m.Time != 0 && m.Time <= MaxState || m.Time > maxTime || m.Error < 0 || m.Error > maxTime:
+		return nil, malformed("member %x: at %d ns, off by %d", m.Id, m.Time, m.Error)
 	}
 	return m, nil
 }

@@ -782,8 +782,6 @@ type Refresh struct {
 	// Hits of some of the report's rules have been refunded lately, so its checker should ask for refunded totals. The
 	// rules are given by their index in the report.
 	Refunding []uint32 `protobuf:"varint,16,rep,packed,name=refunding,proto3" json:"refunding,omitempty"`
-	// Which aggregator says so: a random number, by which it can be asked again. 0: one that cannot be asked by its number.
-	Aggregator uint64 `protobuf:"fixed64,17,opt,name=aggregator,proto3" json:"aggregator,omitempty"`
 	// Which of the report's settlements, by their index, have not been dealt with: they give back more than checkers of its
 	// credential have reported so far. They are to be sent again later, in another report.
 	Uncovered []uint32 `protobuf:"varint,18,rep,packed,name=uncovered,proto3" json:"uncovered,omitempty"`
@@ -920,13 +918,6 @@ func (x *Refresh) GetRefunding() []uint32 {
 		return x.Refunding
 	}
 	return nil
-}
-
-func (x *Refresh) GetAggregator() uint64 {
-	if x != nil {
-		return x.Aggregator
-	}
-	return 0
 }
 
 func (x *Refresh) GetUncovered() []uint32 {
@@ -1113,7 +1104,7 @@ type Welcome struct {
 	Shards uint32 `protobuf:"varint,3,opt,name=shards,proto3" json:"shards,omitempty"`
 	// The fleet's time when this was sent.
 	Time int64 `protobuf:"varint,4,opt,name=time,proto3" json:"time,omitempty"`
-	// How many checkers have said hello lately.
+	// How many checkers have said hello lately; 0 if that is not known yet.
 	Checkers uint32 `protobuf:"varint,5,opt,name=checkers,proto3" json:"checkers,omitempty"`
 	// How far that time may be off, either way, in nanoseconds.
 	Error         int64 `protobuf:"varint,6,opt,name=error,proto3" json:"error,omitempty"`
@@ -1193,6 +1184,202 @@ func (x *Welcome) GetError() int64 {
 	return 0
 }
 
+// Member is what an aggregator tells all of them, itself included, several times a second.
+type Member struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Names one life of one aggregator.
+	Id uint64 `protobuf:"fixed64,1,opt,name=id,proto3" json:"id,omitempty"`
+	// Its own clock when it sent this.
+	Sent int64 `protobuf:"varint,2,opt,name=sent,proto3" json:"sent,omitempty"`
+	// It is stopping: it owns nothing any more.
+	Leaving bool `protobuf:"varint,3,opt,name=leaving,proto3" json:"leaving,omitempty"`
+	// How many shards there are; 0 until it knows. The bits below are by shard, from the lowest of the first byte.
+	Shards uint32 `protobuf:"varint,4,opt,name=shards,proto3" json:"shards,omitempty"`
+	// The shards whose batches it can have applied, those that it owns, and those that it asks their owner for.
+	Serves []byte `protobuf:"bytes,5,opt,name=serves,proto3" json:"serves,omitempty"`
+	Owns   []byte `protobuf:"bytes,6,opt,name=owns,proto3" json:"owns,omitempty"`
+	Wants  []byte `protobuf:"bytes,7,opt,name=wants,proto3" json:"wants,omitempty"`
+	// The fleet's time when it sent this, and how far that may be off, in nanoseconds; both 0 until it knows.
+	Time  int64 `protobuf:"varint,8,opt,name=time,proto3" json:"time,omitempty"`
+	Error int64 `protobuf:"varint,9,opt,name=error,proto3" json:"error,omitempty"`
+	// How many checkers are live; 0 until it knows.
+	Checkers uint32 `protobuf:"varint,10,opt,name=checkers,proto3" json:"checkers,omitempty"`
+	// The last message of each other aggregator: so each can measure how long messages take.
+	Echoes        []*Echo `protobuf:"bytes,11,rep,name=echoes,proto3" json:"echoes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Member) Reset() {
+	*x = Member{}
+	mi := &file_pkg_events_events_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Member) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Member) ProtoMessage() {}
+
+func (x *Member) ProtoReflect() protoreflect.Message {
+	mi := &file_pkg_events_events_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Member.ProtoReflect.Descriptor instead.
+func (*Member) Descriptor() ([]byte, []int) {
+	return file_pkg_events_events_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *Member) GetId() uint64 {
+	if x != nil {
+		return x.Id
+	}
+	return 0
+}
+
+func (x *Member) GetSent() int64 {
+	if x != nil {
+		return x.Sent
+	}
+	return 0
+}
+
+func (x *Member) GetLeaving() bool {
+	if x != nil {
+		return x.Leaving
+	}
+	return false
+}
+
+func (x *Member) GetShards() uint32 {
+	if x != nil {
+		return x.Shards
+	}
+	return 0
+}
+
+func (x *Member) GetServes() []byte {
+	if x != nil {
+		return x.Serves
+	}
+	return nil
+}
+
+func (x *Member) GetOwns() []byte {
+	if x != nil {
+		return x.Owns
+	}
+	return nil
+}
+
+func (x *Member) GetWants() []byte {
+	if x != nil {
+		return x.Wants
+	}
+	return nil
+}
+
+func (x *Member) GetTime() int64 {
+	if x != nil {
+		return x.Time
+	}
+	return 0
+}
+
+func (x *Member) GetError() int64 {
+	if x != nil {
+		return x.Error
+	}
+	return 0
+}
+
+func (x *Member) GetCheckers() uint32 {
+	if x != nil {
+		return x.Checkers
+	}
+	return 0
+}
+
+func (x *Member) GetEchoes() []*Echo {
+	if x != nil {
+		return x.Echoes
+	}
+	return nil
+}
+
+// Echo names the last message that an aggregator has had from another one.
+type Echo struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Id    uint64                 `protobuf:"fixed64,1,opt,name=id,proto3" json:"id,omitempty"`
+	// As in that message.
+	Sent int64 `protobuf:"varint,2,opt,name=sent,proto3" json:"sent,omitempty"`
+	// How long ago it came, in nanoseconds.
+	Held          int64 `protobuf:"varint,3,opt,name=held,proto3" json:"held,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Echo) Reset() {
+	*x = Echo{}
+	mi := &file_pkg_events_events_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Echo) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Echo) ProtoMessage() {}
+
+func (x *Echo) ProtoReflect() protoreflect.Message {
+	mi := &file_pkg_events_events_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Echo.ProtoReflect.Descriptor instead.
+func (*Echo) Descriptor() ([]byte, []int) {
+	return file_pkg_events_events_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *Echo) GetId() uint64 {
+	if x != nil {
+		return x.Id
+	}
+	return 0
+}
+
+func (x *Echo) GetSent() int64 {
+	if x != nil {
+		return x.Sent
+	}
+	return 0
+}
+
+func (x *Echo) GetHeld() int64 {
+	if x != nil {
+		return x.Held
+	}
+	return 0
+}
+
 // LeaseRequest asks for permits of one shard's keys, and gives back what a checker does not need. A
 // permit is the right to one hit of a key in one bucket. All numbers are absolute and only grow, so a
 // request may be lost, repeated or overtaken.
@@ -1221,7 +1408,7 @@ type LeaseRequest struct {
 
 func (x *LeaseRequest) Reset() {
 	*x = LeaseRequest{}
-	mi := &file_pkg_events_events_proto_msgTypes[10]
+	mi := &file_pkg_events_events_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1233,7 +1420,7 @@ func (x *LeaseRequest) String() string {
 func (*LeaseRequest) ProtoMessage() {}
 
 func (x *LeaseRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pkg_events_events_proto_msgTypes[10]
+	mi := &file_pkg_events_events_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1246,7 +1433,7 @@ func (x *LeaseRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaseRequest.ProtoReflect.Descriptor instead.
 func (*LeaseRequest) Descriptor() ([]byte, []int) {
-	return file_pkg_events_events_proto_rawDescGZIP(), []int{10}
+	return file_pkg_events_events_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *LeaseRequest) GetEpoch() uint64 {
@@ -1325,16 +1512,14 @@ type Grant struct {
 	// given back.
 	Spoken []uint64 `protobuf:"varint,9,rep,packed,name=spoken,proto3" json:"spoken,omitempty"`
 	// In how many milliseconds at least one permit can be free, if none is given back; 0 if one is now.
-	WaitMs []uint64 `protobuf:"varint,10,rep,packed,name=wait_ms,json=waitMs,proto3" json:"wait_ms,omitempty"`
-	// Which aggregator says so, as in Refresh.
-	Aggregator    uint64 `protobuf:"fixed64,11,opt,name=aggregator,proto3" json:"aggregator,omitempty"`
+	WaitMs        []uint64 `protobuf:"varint,10,rep,packed,name=wait_ms,json=waitMs,proto3" json:"wait_ms,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Grant) Reset() {
 	*x = Grant{}
-	mi := &file_pkg_events_events_proto_msgTypes[11]
+	mi := &file_pkg_events_events_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1346,7 +1531,7 @@ func (x *Grant) String() string {
 func (*Grant) ProtoMessage() {}
 
 func (x *Grant) ProtoReflect() protoreflect.Message {
-	mi := &file_pkg_events_events_proto_msgTypes[11]
+	mi := &file_pkg_events_events_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1359,7 +1544,7 @@ func (x *Grant) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Grant.ProtoReflect.Descriptor instead.
 func (*Grant) Descriptor() ([]byte, []int) {
-	return file_pkg_events_events_proto_rawDescGZIP(), []int{11}
+	return file_pkg_events_events_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Grant) GetEpoch() uint64 {
@@ -1432,13 +1617,6 @@ func (x *Grant) GetWaitMs() []uint64 {
 	return nil
 }
 
-func (x *Grant) GetAggregator() uint64 {
-	if x != nil {
-		return x.Aggregator
-	}
-	return 0
-}
-
 var File_pkg_events_events_proto protoreflect.FileDescriptor
 
 const file_pkg_events_events_proto_rawDesc = "" +
@@ -1497,7 +1675,7 @@ const file_pkg_events_events_proto_rawDesc = "" +
 	"\x06number\x18\x02 \x01(\x04R\x06number\x12\x12\n" +
 	"\x04made\x18\x03 \x01(\x03R\x04made\x12*\n" +
 	"\x06charge\x18\x04 \x01(\v2\x12.offpath.v1.ChargeR\x06charge\x12\x12\n" +
-	"\x04hits\x18\x05 \x01(\x12R\x04hits\"\xcf\x03\n" +
+	"\x04hits\x18\x05 \x01(\x12R\x04hits\"\xb5\x03\n" +
 	"\aRefresh\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\x06R\x05epoch\x12\x14\n" +
 	"\x05shard\x18\x02 \x01(\rR\x05shard\x12\x1a\n" +
@@ -1515,12 +1693,9 @@ const file_pkg_events_events_proto_rawDesc = "" +
 	"\tlevel_age\x18\v \x03(\x12R\blevelAge\x12\x14\n" +
 	"\x05level\x18\f \x03(\x04R\x05level\x12 \n" +
 	"\vsettlements\x18\x0f \x01(\rR\vsettlements\x12\x1c\n" +
-	"\trefunding\x18\x10 \x03(\rR\trefunding\x12\x1e\n" +
-	"\n" +
-	"aggregator\x18\x11 \x01(\x06R\n" +
-	"aggregator\x12\x1c\n" +
+	"\trefunding\x18\x10 \x03(\rR\trefunding\x12\x1c\n" +
 	"\tuncovered\x18\x12 \x03(\rR\tuncovered\x12\x1a\n" +
-	"\boverflow\x18\x13 \x03(\rR\boverflow\"\xae\x01\n" +
+	"\boverflow\x18\x13 \x03(\rR\boverflowJ\x04\b\x11\x10\x12\"\xae\x01\n" +
 	"\x05Alarm\x12\x14\n" +
 	"\x05shard\x18\x01 \x01(\rR\x05shard\x12\x1e\n" +
 	"\n" +
@@ -1541,7 +1716,24 @@ const file_pkg_events_events_proto_rawDesc = "" +
 	"\x06shards\x18\x03 \x01(\rR\x06shards\x12\x12\n" +
 	"\x04time\x18\x04 \x01(\x03R\x04time\x12\x1a\n" +
 	"\bcheckers\x18\x05 \x01(\rR\bcheckers\x12\x14\n" +
-	"\x05error\x18\x06 \x01(\x03R\x05error\"\xdd\x01\n" +
+	"\x05error\x18\x06 \x01(\x03R\x05error\"\x90\x02\n" +
+	"\x06Member\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\x06R\x02id\x12\x12\n" +
+	"\x04sent\x18\x02 \x01(\x03R\x04sent\x12\x18\n" +
+	"\aleaving\x18\x03 \x01(\bR\aleaving\x12\x16\n" +
+	"\x06shards\x18\x04 \x01(\rR\x06shards\x12\x16\n" +
+	"\x06serves\x18\x05 \x01(\fR\x06serves\x12\x12\n" +
+	"\x04owns\x18\x06 \x01(\fR\x04owns\x12\x14\n" +
+	"\x05wants\x18\a \x01(\fR\x05wants\x12\x12\n" +
+	"\x04time\x18\b \x01(\x03R\x04time\x12\x14\n" +
+	"\x05error\x18\t \x01(\x03R\x05error\x12\x1a\n" +
+	"\bcheckers\x18\n" +
+	" \x01(\rR\bcheckers\x12(\n" +
+	"\x06echoes\x18\v \x03(\v2\x10.offpath.v1.EchoR\x06echoes\">\n" +
+	"\x04Echo\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\x06R\x02id\x12\x12\n" +
+	"\x04sent\x18\x02 \x01(\x03R\x04sent\x12\x12\n" +
+	"\x04held\x18\x03 \x01(\x03R\x04held\"\xdd\x01\n" +
 	"\fLeaseRequest\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\x06R\x05epoch\x12\x14\n" +
 	"\x05shard\x18\x02 \x01(\rR\x05shard\x12\x16\n" +
@@ -1551,7 +1743,7 @@ const file_pkg_events_events_proto_rawDesc = "" +
 	"\x03age\x18\b \x03(\x12R\x03age\x12\x14\n" +
 	"\x05known\x18\t \x03(\x04R\x05known\x12\x12\n" +
 	"\x04want\x18\n" +
-	" \x03(\x04R\x04wantJ\x04\b\x05\x10\x06J\x04\b\x06\x10\a\"\x9c\x02\n" +
+	" \x03(\x04R\x04wantJ\x04\b\x05\x10\x06J\x04\b\x06\x10\a\"\x82\x02\n" +
 	"\x05Grant\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\x06R\x05epoch\x12\x14\n" +
 	"\x05shard\x18\x02 \x01(\rR\x05shard\x12\x1a\n" +
@@ -1565,10 +1757,7 @@ const file_pkg_events_events_proto_rawDesc = "" +
 	"\agranted\x18\b \x03(\x04R\agranted\x12\x16\n" +
 	"\x06spoken\x18\t \x03(\x04R\x06spoken\x12\x17\n" +
 	"\await_ms\x18\n" +
-	" \x03(\x04R\x06waitMs\x12\x1e\n" +
-	"\n" +
-	"aggregator\x18\v \x01(\x06R\n" +
-	"aggregator*f\n" +
+	" \x03(\x04R\x06waitMsJ\x04\b\v\x10\f*f\n" +
 	"\tAlgorithm\x12\x12\n" +
 	"\x0eSLIDING_WINDOW\x10\x00\x12\x10\n" +
 	"\fFIXED_WINDOW\x10\x01\x12\x0f\n" +
@@ -1594,7 +1783,7 @@ func file_pkg_events_events_proto_rawDescGZIP() []byte {
 }
 
 var file_pkg_events_events_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_pkg_events_events_proto_msgTypes = make([]protoimpl.MessageInfo, 12)
+var file_pkg_events_events_proto_msgTypes = make([]protoimpl.MessageInfo, 14)
 var file_pkg_events_events_proto_goTypes = []any{
 	(Algorithm)(0),       // 0: offpath.v1.Algorithm
 	(RowKind)(0),         // 1: offpath.v1.RowKind
@@ -1608,8 +1797,10 @@ var file_pkg_events_events_proto_goTypes = []any{
 	(*Alarm)(nil),        // 9: offpath.v1.Alarm
 	(*Hello)(nil),        // 10: offpath.v1.Hello
 	(*Welcome)(nil),      // 11: offpath.v1.Welcome
-	(*LeaseRequest)(nil), // 12: offpath.v1.LeaseRequest
-	(*Grant)(nil),        // 13: offpath.v1.Grant
+	(*Member)(nil),       // 12: offpath.v1.Member
+	(*Echo)(nil),         // 13: offpath.v1.Echo
+	(*LeaseRequest)(nil), // 14: offpath.v1.LeaseRequest
+	(*Grant)(nil),        // 15: offpath.v1.Grant
 }
 var file_pkg_events_events_proto_depIdxs = []int32{
 	0,  // 0: offpath.v1.Rule.algorithm:type_name -> offpath.v1.Algorithm
@@ -1621,12 +1812,13 @@ var file_pkg_events_events_proto_depIdxs = []int32{
 	5,  // 6: offpath.v1.Receipt.charges:type_name -> offpath.v1.Charge
 	5,  // 7: offpath.v1.Settlement.charge:type_name -> offpath.v1.Charge
 	3,  // 8: offpath.v1.Alarm.totals:type_name -> offpath.v1.Table
-	3,  // 9: offpath.v1.LeaseRequest.keys:type_name -> offpath.v1.Table
-	10, // [10:10] is the sub-list for method output_type
-	10, // [10:10] is the sub-list for method input_type
-	10, // [10:10] is the sub-list for extension type_name
-	10, // [10:10] is the sub-list for extension extendee
-	0,  // [0:10] is the sub-list for field type_name
+	13, // 9: offpath.v1.Member.echoes:type_name -> offpath.v1.Echo
+	3,  // 10: offpath.v1.LeaseRequest.keys:type_name -> offpath.v1.Table
+	11, // [11:11] is the sub-list for method output_type
+	11, // [11:11] is the sub-list for method input_type
+	11, // [11:11] is the sub-list for extension type_name
+	11, // [11:11] is the sub-list for extension extendee
+	0,  // [0:11] is the sub-list for field type_name
 }
 
 func init() { file_pkg_events_events_proto_init() }
@@ -1640,7 +1832,7 @@ func file_pkg_events_events_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_pkg_events_events_proto_rawDesc), len(file_pkg_events_events_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   12,
+			NumMessages:   14,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

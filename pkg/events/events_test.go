@@ -134,8 +134,8 @@ func TestGoldenBytes(t *testing.T) {
 func TestNoAnswerIsTakenForAnother(t *testing.T) {
 	const now = 1_795_000_000_000_000_000 // 2026
 	welcome := &Welcome{Epoch: 1, Sent: MaxState, Shards: 4, Time: now, Checkers: 5}
-	refresh := &Refresh{Epoch: 1, Shard: 3, Sequence: 4, Generation: now / 1000, Version: 7, Aggregator: 1}
-	grant := &Grant{Epoch: 1, Shard: 3, Sequence: 4, Generation: now / 1000, Version: 7, Aggregator: 1}
+	refresh := &Refresh{Epoch: 1, Shard: 3, Sequence: 4, Generation: now / 1000, Version: 7}
+	grant := &Grant{Epoch: 1, Shard: 3, Sequence: 4, Generation: now / 1000, Version: 7}
 	for _, m := range []Message{welcome, refresh, grant} {
 		data, err := Append(nil, m)
 		if err != nil {
@@ -399,9 +399,57 @@ func TestCountAndKind(t *testing.T) {
 	if Count(-5) != 0 || Count(5) != 5 || Count(math.MaxInt64) != math.MaxInt64 {
 		t.Error("Count is off")
 	}
-	for k, want := range map[Kind]string{KindReport: "report", KindRefresh: "refresh", KindAlarm: "alarm", KindHello: "hello", KindWelcome: "welcome", KindLease: "lease", KindGrant: "grant", 9: "kind(9)"} {
+	for k, want := range map[Kind]string{KindReport: "report", KindRefresh: "refresh", KindAlarm: "alarm", KindHello: "hello", KindWelcome: "welcome", KindLease: "lease", KindGrant: "grant", KindMember: "member", 10: "kind(10)"} {
 		if k.String() != want {
 			t.Errorf("%d is %q", k, k)
+		}
+	}
+}
+
+func TestAddress(t *testing.T) {
+	for text, want := range map[string]Address{
+		"report.v1.0":       {KindReport, FormatPlain, 0, false},
+		"report.v2.7-owner": {KindReport, FormatRefunds, 7, true},
+		"lease.v1.12-owner": {KindLease, FormatPlain, 12, true},
+	} {
+		if got, ok := ParseAddress(text); !ok || got != want || got.String() != text {
+			t.Errorf("%s: %+v, %v, again %v", text, got, ok, got)
+		}
+	}
+	for _, text := range []string{"", "report", "report.v1", "report.v1.", "hello.v1.0", "report.v1.0.abc", "report.v1.-1", "x.v1.0", ".v1.0"} {
+		if got, ok := ParseAddress(text); ok {
+			t.Errorf("%q is taken for %+v", text, got)
+		}
+	}
+}
+
+func TestMembers(t *testing.T) {
+	const now = 1_800_000_000_000_000_000
+	for _, tt := range []struct {
+		why string
+		m   *Member
+		ok  bool
+	}{
+		{"one that knows nothing yet", &Member{Id: 1}, true},
+		{"one that serves shards", &Member{Id: 1, Shards: 9, Serves: []byte{255, 1}, Owns: []byte{1}, Time: now, Error: 5}, true},
+		{"no id", &Member{Shards: 1}, false},
+		{"too many shards", &Member{Id: 1, Shards: MaxShards + 1}, false},
+		{"more bits than shards", &Member{Id: 1, Shards: 8, Wants: []byte{1, 1}}, false},
+		{"a time that is none", &Member{Id: 1, Time: 7}, false},
+		{"a negative error", &Member{Id: 1, Time: now, Error: -1}, false},
+		{"all checkers", &Member{Id: 1, Checkers: MaxCheckers}, true},
+		{"too many checkers", &Member{Id: 1, Checkers: MaxCheckers + 1}, false},
+		{"too many echoes", &Member{Id: 1, Echoes: make([]*Echo, MaxMembers+1)}, false},
+	} {
+		for i := range tt.m.Echoes {
+			tt.m.Echoes[i] = &Echo{Id: 1}
+		}
+		data, err := Append(nil, tt.m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := DecodeMember(data); (err == nil) != tt.ok {
+			t.Errorf("%s: %v", tt.why, err)
 		}
 	}
 }

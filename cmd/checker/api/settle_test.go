@@ -109,5 +109,5 @@ func TestTooManySettlements(t *testing.T) {
 // nobody is a link to no aggregator.
 type nobody struct{ check.Link }
 
-func (nobody) Report(uint32, uint64, []byte) error { return nil }
-func (nobody) Hello([]byte) error                  { return nil }
+func (nobody) Report(uint32, bool, []byte) error { return nil }
+func (nobody) Hello([]byte) error                { return nil }

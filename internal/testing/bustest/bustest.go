@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -36,7 +37,8 @@ func Run(t *testing.T, start func(t *testing.T) Carrier) {
 		"hellos go to all workers, one answers": testHellos,
 		"alarms go to all checkers":             testAlarms,
 		"a stopped worker gets nothing":         testStop,
-		"a worker gets what is meant for it":    testAddressed,
+		"an owner gets what is meant for it":    testOwners,
+		"all hear what a worker tells":          testTell,
 		"a worker gets what it attends to":      testAttend,
 	} {
 		t.Run(name, func(t *testing.T) { test(t, start(t)) })
@@ -44,9 +46,11 @@ func Run(t *testing.T, start func(t *testing.T) Carrier) {
 }
 
 func report(link check.Link, shard uint32, payload []byte) error {
-	return link.Report(shard, 0, payload)
+	return link.Report(shard, false, payload)
 }
-func lease(link check.Link, shard uint32, payload []byte) error { return link.Lease(shard, 0, payload) }
+func lease(link check.Link, shard uint32, payload []byte) error {
+	return link.Lease(shard, false, payload)
+}
 
 // all are as many shards as the tests use.
 var all = []bool{true, true, true}
@@ -111,36 +115,71 @@ func testAlarms(t *testing.T, c Carrier) {
 	}
 }
 
-// testAddressed: requests with a worker's ID go there, whichever others there are, and nowhere if
-// it is gone.
-func testAddressed(t *testing.T, c Carrier) {
+// testOwners: requests for the owner of a shard go to every worker that owns it, whichever others
+// there are, and nowhere if none does.
+func testOwners(t *testing.T, c Carrier) {
+	workers := []*worker{newWorker(t, c), newWorker(t, c), newWorker(t, c)}
+	alpha := newChecker(t, c, "alpha")
+	kinds := []events.Kind{events.KindReport, events.KindLease}
+	own := func(w *worker, owned ...bool) { noError(t, w.bus.Attend(all, owned)) }
+	sent, unheard := 0, 0
+	send := func() (text string) {
+		t.Helper()
+		sent++
+		text = fmt.Sprint("for the owner ", sent)
+		noError(t, errors.Join(alpha.link.Report(1, true, []byte(text)), alpha.link.Lease(1, true, []byte(text))))
+		return text
+	}
+	// settle sends until as many workers as that get a message, and then some more.
+	settle := func(why string, owners ...int) {
+		t.Helper()
+		arrived := func(text string) bool {
+			for i, w := range workers {
+				for _, kind := range kinds {
+					if want := slices.Contains(owners, i); (w.times(kind, text) == 1) != want {
+						return false
+					}
+				}
+			}
+			return true
+		}
+		wait(t, why, func() bool {
+			text := send()
+			if len(owners) == 0 {
+				unheard = alpha.count(events.KindUnheard)
+				wait(t, why+": nobody is there", func() bool { return alpha.count(events.KindUnheard) > unheard })
+				return arrived(text)
+			}
+			for deadline := time.Now().Add(time.Second); !arrived(text) && time.Now().Before(deadline); {
+				time.Sleep(time.Millisecond)
+			}
+			return arrived(text)
+		})
+	}
+	settle("none owns the shard")
+	own(workers[0], false, true, false)
+	settle("one owns it", 0)
+	own(workers[2], true, true)
+	settle("two believe that they do", 0, 2)
+	own(workers[0], true, false, true)
+	settle("it has changed hands", 2)
+	workers[2].stop()
+	settle("the owner is gone")
+}
+
+// testTell: what a worker tells all, each hears, itself included, and no checker does.
+func testTell(t *testing.T, c Carrier) {
 	workers := []*worker{newWorker(t, c), newWorker(t, c)}
 	alpha := newChecker(t, c, "alpha")
-	send := func(to *worker, text string) {
-		t.Helper()
-		payload := []byte(text)
-		noError(t, errors.Join(alpha.link.Report(1, to.bus.ID(), payload), alpha.link.Lease(1, to.bus.ID(), payload)))
-	}
 	for i, w := range workers {
-		text := fmt.Sprint("for ", i)
-		for range 20 {
-			send(w, text)
-		}
-		for _, kind := range []events.Kind{events.KindReport, events.KindLease} {
-			wait(t, text, func() bool { return w.times(kind, text) == 20 })
-			if n := workers[1-i].times(kind, text); n != 0 {
-				t.Errorf("worker %d got %d of worker %d", 1-i, n, i)
-			}
+		text := fmt.Sprint("from ", i)
+		noError(t, w.bus.Tell([]byte(text)))
+		for _, other := range workers {
+			wait(t, text, func() bool { return other.times(events.KindMember, text) == 1 })
 		}
 	}
-	workers[0].stop()
-	c.Settle(t)
-	send(workers[0], "for the one that is gone")
-	send(workers[1], "last")
-	wait(t, "last", func() bool { return workers[1].times(events.KindReport, "last") == 1 })
-	wait(t, "that nobody was there is known", func() bool { return alpha.count(events.KindUnheard) == 2 })
-	if n := workers[1].times(events.KindReport, "for the one that is gone"); n != 0 {
-		t.Error("another worker got it")
+	if n := alpha.count(events.KindMember); n != 0 {
+		t.Errorf("a checker heard %d of them", n)
 	}
 }
 
@@ -174,7 +213,7 @@ func testAttend(t *testing.T, c Carrier) {
 		{"it leaves all", []bool{false, false, false}, []uint32{0, 1, 2}, nil},
 		{"it comes back", all, nil, []uint32{0, 1, 2}},
 	} {
-		noError(t, one.bus.Attend(step.attend))
+		noError(t, one.bus.Attend(step.attend, nil))
 		c.Settle(t)
 		for _, shard := range step.others {
 			wait(t, step.why, func() bool {
@@ -277,7 +316,7 @@ type worker struct {
 
 func newWorker(t *testing.T, c Carrier) *worker {
 	w := &worker{bus: c.Worker(t)}
-	noError(t, w.bus.Attend(all))
+	noError(t, w.bus.Attend(all, nil))
 	w.stop = serve(t, func(ctx context.Context) error {
 		return w.bus.Serve(ctx, func(kind events.Kind, payload []byte, reply func([]byte) error) {
 			w.note(kind, payload)

@@ -3,7 +3,6 @@ package bustest
 import (
 	"context"
 	"errors"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -69,30 +68,6 @@ func TestNatsbusKeepsTheContract(t *testing.T) {
 	Run(t, func(*testing.T) Carrier { return newNATS(server.URL()) })
 }
 
-// TestAWorkerOfBefore subscribes to every shard's subject in the queue group. What is for another
-// worker goes to one of the two, so that no report is counted twice.
-func TestAWorkerOfBefore(t *testing.T) {
-	n := newNATS(serverstest.NATS(t).URL())
-	w, alpha := newWorker(t, n), newChecker(t, n, "alpha")
-	var before atomic.Int64
-	old := n.connect(t, "old")
-	count := func(*natsgo.Msg) { before.Add(1) }
-	if _, err := old.QueueSubscribe("test.report.v1.*.>", "aggregators", count); err != nil {
-		t.Fatal(err)
-	}
-	noError(t, old.Flush())
-	for range 50 {
-		noError(t, alpha.link.Report(1, w.bus.ID(), []byte("report")))
-	}
-	all := func() int { return int(before.Load()) + w.times(events.KindReport, "report") }
-	wait(t, "all arrive", func() bool { return all() >= 50 })
-	noError(t, errors.Join(old.Flush(), alpha.link.Hello([]byte("last"))))
-	wait(t, "what came before is there", func() bool { return w.times(events.KindHello, "last") > 0 })
-	if n := all(); n != 50 {
-		t.Errorf("50 reports were handed over %d times", n)
-	}
-}
-
 // TestEndsWaitForTheServer: ends are made and listen before the server is there, sends fail at once
 // meanwhile, and everything works when it is back.
 func TestEndsWaitForTheServer(t *testing.T) {
@@ -100,7 +75,7 @@ func TestEndsWaitForTheServer(t *testing.T) {
 	n := newNATS(server.URL())
 	server.Stop()
 	link := n.Checker(t, "alpha")
-	if err := link.Report(0, 0, []byte("lost")); err == nil {
+	if err := link.Report(0, false, []byte("lost")); err == nil {
 		t.Error("a report was taken while nobody was there: it would arrive after its repeats")
 	}
 	bus := n.Worker(t)
@@ -140,7 +115,7 @@ func TestMembusEndsComeAndGo(t *testing.T) {
 	k, w := bus.Checker("c"), bus.Worker()
 	stopSending := serve(t, func(ctx context.Context) error {
 		for ctx.Err() == nil {
-			if err := errors.Join(w.Alarm(0, []byte("x")), k.Report(0, 0, []byte("x")), k.Hello([]byte("x"))); err != nil {
+			if err := errors.Join(w.Alarm(0, []byte("x")), k.Report(0, false, []byte("x")), k.Hello([]byte("x"))); err != nil {
 				return err
 			}
 		}

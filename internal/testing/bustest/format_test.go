@@ -22,7 +22,7 @@ func TestOlderPartsHearNoNewerFormats(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	must(worker.Attend([]bool{true}))
+	must(worker.Attend([]bool{true}, []bool{true}))
 	defer serve(t, func(ctx context.Context) error {
 		return worker.Serve(ctx, func(kind events.Kind, data []byte, _ func([]byte) error) { toWorker.note(kind, data) })
 	})()
@@ -42,8 +42,8 @@ func TestOlderPartsHearNoNewerFormats(t *testing.T) {
 		must(err)
 		alarm, err := events.Append(nil, &events.Alarm{Shard: 0, Version: 1, Format: format})
 		must(err)
-		must(checker.Report(0, 0, report))
-		must(checker.Report(0, worker.ID(), report))
+		must(checker.Report(0, false, report))
+		must(checker.Report(0, true, report))
 		must(worker.Alarm(0, alarm))
 	}
 	wait(t, "parts of this build hear both", func() bool {

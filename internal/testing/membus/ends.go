@@ -27,16 +27,16 @@ func (b *Bus) Checker(name string) *Checker {
 	return c
 }
 
-// Report sends a report to the worker of this ID, or with 0 to any. It never blocks and keeps no
+// Report sends a report to the owner of its shard, or to any worker. It never blocks and keeps no
 // hold of report.
-func (c *Checker) Report(shard uint32, aggregator uint64, report []byte) error {
-	c.bus.send(message{kind: events.KindReport, checker: c.name, shard: shard, worker: aggregator, payload: report})
+func (c *Checker) Report(shard uint32, toOwner bool, report []byte) error {
+	c.bus.send(message{kind: events.KindReport, checker: c.name, shard: shard, toOwner: toOwner, payload: report})
 	return nil
 }
 
 // Lease sends a lease request, likewise.
-func (c *Checker) Lease(shard uint32, aggregator uint64, request []byte) error {
-	c.bus.send(message{kind: events.KindLease, checker: c.name, shard: shard, worker: aggregator, payload: request})
+func (c *Checker) Lease(shard uint32, toOwner bool, request []byte) error {
+	c.bus.send(message{kind: events.KindLease, checker: c.name, shard: shard, toOwner: toOwner, payload: request})
 	return nil
 }
 
@@ -65,30 +65,35 @@ func (c *Checker) Listen(ctx context.Context, h func(events.Kind, []byte)) error
 
 // Worker is one aggregator's end of the bus.
 type Worker struct {
-	bus      *Bus
-	id       uint64
-	attended []bool // shards
-	format   uint32 // the newest that it knows of reports; 0: all
-	handle   func(events.Kind, []byte, func([]byte) error)
+	bus             *Bus
+	number          int    // among the workers
+	attended, owned []bool // shards
+	format          uint32 // the newest that it knows of reports; 0: all
+	handle          func(events.Kind, []byte, func([]byte) error)
 }
 
 // Worker returns the end of one more worker.
 func (b *Bus) Worker() *Worker {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	w := &Worker{bus: b, id: uint64(len(b.workers)) + 1}
+	w := &Worker{bus: b, number: len(b.workers)}
 	b.workers = append(b.workers, w)
 	return w
 }
 
-// ID is the number by which checkers can send to this worker.
-func (w *Worker) ID() uint64 { return w.id }
-
-// Attend says of each shard whether its reports and lease requests are to come here.
-func (w *Worker) Attend(shards []bool) error {
+// Attend says of each shard whether its reports and lease requests are to come here: as to one of
+// all workers, and as to its owner.
+func (w *Worker) Attend(attended, owned []bool) error {
 	w.bus.mu.Lock()
 	defer w.bus.mu.Unlock()
-	w.attended = slices.Clone(shards)
+	w.attended, w.owned = slices.Clone(attended), slices.Clone(owned)
+	return nil
+}
+
+// Tell sends a message to all workers, this one included: each copy meets the network's faults on
+// its own.
+func (w *Worker) Tell(member []byte) error {
+	w.bus.tell(member)
 	return nil
 }
 
@@ -106,10 +111,13 @@ func (w *Worker) attends(m *message) bool {
 		return false
 	}
 	if w.attended == nil {
-		return true
+		return !m.toOwner
 	}
 	if m.kind == events.KindHello {
 		return slices.Contains(w.attended, true)
+	}
+	if m.toOwner {
+		return int(m.shard) < len(w.owned) && w.owned[m.shard]
 	}
 	return int(m.shard) < len(w.attended) && w.attended[m.shard]
 }
@@ -121,7 +129,8 @@ func (w *Worker) Alarm(_ uint32, alarm []byte) error {
 }
 
 // Attach hands this worker its share of reports, lease requests and hellos from now on; nil
-// detaches. A hello that another worker answers comes with a nil reply.
+// detaches. A hello that another worker answers, and what workers tell each other, come with a nil
+// reply.
 func (w *Worker) Attach(h func(events.Kind, []byte, func([]byte) error)) {
 	w.bus.mu.Lock()
 	defer w.bus.mu.Unlock()
@@ -143,7 +152,8 @@ type message struct {
 	kind    events.Kind
 	checker string
 	shard   uint32
-	worker  uint64 // whom it is for; 0 for any
+	toOwner bool
+	worker  int // whom it is for, of what workers tell each other
 	payload []byte
 	due     int64
 	order   uint64

@@ -55,7 +55,7 @@ type Bus struct {
 	checkers map[string][]*Checker
 	names    []string // of the checkers, each once, in order of appearance
 	workers  []*Worker
-	cut      map[string]bool
+	cut      map[string]ways
 	wake     chan struct{}
 	deliver  sync.Mutex
 }
@@ -66,7 +66,7 @@ func New(o Options) *Bus {
 		rand:     rand.New(rand.NewPCG(o.Seed, 0x6f666670617468)),
 		faults:   o.Faults,
 		checkers: make(map[string][]*Checker),
-		cut:      make(map[string]bool),
+		cut:      make(map[string]ways),
 		wake:     make(chan struct{}, 1),
 	}
 }
@@ -78,12 +78,18 @@ func (b *Bus) SetFaults(f Faults) {
 	b.faults = f
 }
 
+// ways says which messages of an end are lost.
+type ways struct{ from, to bool }
+
 // Cut takes the checker of this name off the network, or puts it back: messages from it and to it
 // are lost. The name "" stands for all checkers.
-func (b *Bus) Cut(checker string, off bool) {
+func (b *Bus) Cut(checker string, off bool) { b.CutWays(checker, off, off) }
+
+// CutWays does that with the messages from the checker, or those to it.
+func (b *Bus) CutWays(checker string, from, to bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.cut[checker] = off
+	b.cut[checker] = ways{from, to}
 }
 
 // Pending returns how many messages are under way.
@@ -167,6 +173,18 @@ func (b *Bus) broadcast(kind events.Kind, payload []byte) {
 	b.nudge()
 }
 
+// tell puts a message on its way to every worker, one each. Checkers that are cut off do not matter.
+func (b *Bus) tell(payload []byte) {
+	payload = slices.Clone(payload)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.look()
+	for i := range b.workers {
+		b.dispatch(message{kind: events.KindMember, worker: i, payload: payload})
+	}
+	b.nudge()
+}
+
 // look looks at the clock, if there is one.
 func (b *Bus) look() {
 	if b.live {
@@ -188,7 +206,7 @@ func (b *Bus) dispatch(m message) {
 	if len(f.Only) > 0 && !slices.Contains(f.Only, m.kind) {
 		f = Faults{}
 	}
-	if b.isCut(m.checker) || b.chance(f.Lose) {
+	if b.isCut(m) || b.chance(f.Lose) {
 		return
 	}
 	b.enqueue(m, f.Delay+b.upTo(f.Jitter))
@@ -208,7 +226,10 @@ func (b *Bus) receiver(m message) func() {
 	if answer, ok := answers[m.kind]; ok {
 		return b.workerCall(m, answer)
 	}
-	if b.isCut(m.checker) {
+	if m.kind == events.KindMember {
+		return b.memberCall(m)
+	}
+	if b.isCut(m) {
 		return nil
 	}
 	to := make([]func(events.Kind, []byte), 0, 1)
@@ -234,6 +255,14 @@ var answers = map[events.Kind]events.Kind{
 	events.KindHello:  events.KindWelcome,
 }
 
+func (b *Bus) memberCall(m message) func() {
+	handle := b.workers[m.worker].handle
+	if handle == nil {
+		return nil
+	}
+	return func() { handle(m.kind, m.payload, nil) }
+}
+
 func (b *Bus) workerCall(m message, answer events.Kind) func() {
 	var all, group []func(events.Kind, []byte, func([]byte) error)
 	for _, w := range b.workers {
@@ -241,16 +270,20 @@ func (b *Bus) workerCall(m message, answer events.Kind) func() {
 			continue
 		}
 		all = append(all, w.handle)
-		if w.attends(&m) && (m.worker == 0 || m.worker == w.id) {
+		if w.attends(&m) {
 			group = append(group, w.handle)
 		}
 	}
 	if len(group) == 0 && m.kind != events.KindHello {
-		return func() { b.send(message{kind: events.KindUnheard, checker: m.checker}) }
+		to := events.Address{Kind: m.kind, Format: events.FormatPlain, Shard: m.shard, ToOwner: m.toOwner}
+		if m.kind == events.KindReport {
+			to.Format = events.PeekFormat(m.payload)
+		}
+		return func() { b.send(message{kind: events.KindUnheard, checker: m.checker, payload: []byte(to.String())}) }
 	}
-	chosen := func(events.Kind, []byte, func([]byte) error) {}
-	if len(group) > 0 {
-		chosen = group[b.rand.IntN(len(group))]
+	if len(group) > 0 && !m.toOwner { // all that believe to be the owner get it
+		chosen := b.rand.IntN(len(group))
+		group = group[chosen : chosen+1]
 	}
 	reply := func(payload []byte) error {
 		b.send(message{kind: answer, checker: m.checker, payload: payload})
@@ -262,12 +295,21 @@ func (b *Bus) workerCall(m message, answer events.Kind) func() {
 				handle(m.kind, m.payload, nil)
 			}
 		}
-		chosen(m.kind, m.payload, reply)
+		for _, handle := range group {
+			handle(m.kind, m.payload, reply)
+		}
 	}
 }
 
-func (b *Bus) isCut(checker string) bool {
-	return checker != "" && (b.cut[""] || b.cut[checker])
+func (b *Bus) isCut(m message) bool {
+	if m.checker == "" {
+		return false
+	}
+	all, one := b.cut[""], b.cut[m.checker]
+	if _, ok := answers[m.kind]; ok {
+		return all.from || one.from
+	}
+	return all.to || one.to
 }
 
 func (b *Bus) chance(share float64) bool { return share > 0 && b.rand.Float64() < share }

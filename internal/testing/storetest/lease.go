@@ -16,12 +16,13 @@ type leaseDraft struct {
 	limit int64
 }
 
-// longAgo takes the test back so far that all it does lies in the past of a store with a clock:
-// then the batch's time is the earlier one, and the test's to choose. Leases are told by whole
-// milliseconds.
-func (b *bench) longAgo() {
+// longAgo takes the test back by more than a year: permits are granted by the fleet's time, however
+// far a store's clock is off. Leases are told by whole milliseconds.
+func (b *bench) longAgo() { b.away(-400 * 24 * time.Hour) }
+
+func (b *bench) away(from time.Duration) {
 	b.late = 0
-	b.now = (b.now - int64(400*24*time.Hour)) / int64(time.Millisecond) * int64(time.Millisecond)
+	b.now = (b.now + int64(from)) / int64(time.Millisecond) * int64(time.Millisecond)
 }
 
 // leases begins a lease batch for shard 0, of rules of this limit.
@@ -167,6 +168,16 @@ var leaseShapes = map[string]window.Shape{
 
 func testLease(b *bench) {
 	b.longAgo()
+	b.testLease()
+}
+
+// The store's clock is an hour behind the fleet's time.
+func testLeaseAhead(b *bench) {
+	b.away(time.Hour)
+	b.testLease()
+}
+
+func (b *bench) testLease() {
 	for name, shape := range leaseShapes {
 		size := int64(shape.BucketSize())
 		b.now = shape.End(shape.Bucket(b.now))

@@ -90,7 +90,7 @@ func (l *leases) lease(r *storage.Rule, asks []storage.LeaseRequest, now int64, 
 // quiet reports whether a window with anything in it from before the loss may still be open.
 func (m *model) quiet(shard uint32, s window.Shape, now int64) bool {
 	lost, ok := m.lost[shard]
-	return ok && (now < lost+int64(s.Length) || !s.Gone(s.Bucket(lost), now))
+	return ok && now < lost+int64(s.Live())*int64(s.BucketSize())
 }
 
 // weigh is how many of the held permits lie in the window that ends at now, rounded up; if ahead,

@@ -22,7 +22,19 @@ func testJoin(b *bench) {
 			b.Errorf("Join(%d): no error", bad)
 		}
 	}
+	b.wantOffset(b.Store, 0)
+	const offset = time.Minute + 1
+	for _, to := range []struct{ was, offset, want time.Duration }{
+		{0, offset, offset}, {0, time.Hour, offset}, {time.Hour, 0, offset}, {offset, -offset, -offset},
+	} {
+		if err := b.Store.KeepOffset(b.Context(), to.was, to.offset); err != nil {
+			b.Errorf("KeepOffset(%v, %v): %v", to.was, to.offset, err)
+		}
+		b.wantOffset(b.Other, to.want)
+	}
 
+	b.Lose(b)
+	b.wantOffset(b.Store, 0)
 	b.Lose(b)
 	if got := b.join(7).Shards; got != 7 {
 		b.Errorf("after a loss of all data: %d shards, want 7", got)
@@ -31,6 +43,13 @@ func testJoin(b *bench) {
 		b.Errorf("another worker: %v, %v", fleet, err)
 	}
 	b.wantShardsError(b.Other, first)
+}
+
+func (b *bench) wantOffset(store storage.Store, want time.Duration) {
+	b.Helper()
+	if fleet, err := store.Join(b.Context(), 0); err != nil || fleet.Offset != want {
+		b.Errorf("an offset of %v is on record, %v, want %v", fleet.Offset, err, want)
+	}
 }
 
 // Everything expires when it should: a count one window after it has left every window, to within a

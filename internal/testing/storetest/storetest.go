@@ -62,6 +62,7 @@ func Run(t *testing.T, open func(t testing.TB) Harness, only ...string) {
 		{"NewLimit", testNewLimit},
 		{"LongLevel", testLongLevel},
 		{"Lease", testLease},
+		{"LeaseAhead", testLeaseAhead},
 		{"LeaseBuckets", testLeaseBuckets},
 		{"LeaseShares", testLeaseShares},
 		{"LeaseRandom", testLeaseRandom},

@@ -9,6 +9,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"time"
 
 	"github.com/offpath-io/offpath/pkg/aggregate/storage"
 )
@@ -18,7 +19,8 @@ import (
 type Store struct {
 	mu       sync.RWMutex // held for reading while shards are used
 	recorded int          // shards on record, 0 before the first Join
-	shards   []*shard     // as many as have been used
+	offset   time.Duration
+	shards   []*shard // as many as have been used
 }
 
 var _ storage.Store = (*Store)(nil)
@@ -40,7 +42,17 @@ func (s *Store) Join(_ context.Context, shards int) (storage.Fleet, error) {
 	if shards != 0 && shards != s.recorded {
 		return storage.Fleet{}, fmt.Errorf("join: %w: %d asked for, %d recorded", storage.ErrShards, shards, s.recorded)
 	}
-	return storage.Fleet{Shards: s.recorded}, nil
+	return storage.Fleet{Shards: s.recorded, Offset: s.offset}, nil
+}
+
+// KeepOffset puts another offset on record. It returns no error.
+func (s *Store) KeepOffset(_ context.Context, was, offset time.Duration) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.offset == was {
+		s.offset = offset
+	}
+	return nil
 }
 
 // Apply adds a batch. It returns no error but for a shard beyond storage.MaxShards.
@@ -97,6 +109,7 @@ func (s *Store) Lose() { s.Restore(&Snapshot{}) }
 // Snapshot is a copy of a store's data.
 type Snapshot struct {
 	recorded int
+	offset   time.Duration
 	shards   []*shard
 }
 
@@ -104,14 +117,14 @@ type Snapshot struct {
 func (s *Store) Snapshot() *Snapshot {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return &Snapshot{s.recorded, clone(s.shards)}
+	return &Snapshot{s.recorded, s.offset, clone(s.shards)}
 }
 
 // Restore puts everything back as it was at the time of the snapshot.
 func (s *Store) Restore(from *Snapshot) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.recorded, s.shards = from.recorded, clone(from.shards)
+	s.recorded, s.offset, s.shards = from.recorded, from.offset, clone(from.shards)
 }
 
 func clone(shards []*shard) []*shard {

@@ -15,13 +15,13 @@ import (
 
 func TestContractOnOneRedis(t *testing.T) {
 	admin := empty(t)
-	for name, recall := range map[string]int{"Remembering": 0, "RememberingLittle": 8, "RememberingNothing": -1} {
+	for name, remember := range map[string]int{"Remembering": 0, "RememberingLittle": 8, "RememberingNothing": -1} {
 		t.Run(name, func(t *testing.T) {
 			var only []string
-			if testing.Short() && recall != 0 {
+			if testing.Short() && remember != 0 {
 				only = []string{"Reading", "Generations", "Order", "Random"} // what reads previous buckets
 			}
-			contract(t, admin, Options{Recall: recall}, only...)
+			contract(t, admin, Options{Remember: remember}, only...)
 		})
 	}
 }

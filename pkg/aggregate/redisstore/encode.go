@@ -1,6 +1,7 @@
 package redisstore
 
 import (
+	"slices"
 	"strconv"
 	"time"
 
@@ -13,26 +14,31 @@ const markLife = 24 * time.Hour
 // call is one call of the apply script: its keys and arguments in the making, and what is needed to
 // understand the reply. It keeps its memory for the next call. One goroutine uses it at a time.
 type call struct {
-	recall  *recall
+	memory  *memory
+	shard   *shard
+	era     uint64 // of the shard, when the call was made
+	blind   bool   // it asks for all, and takes nothing from the memory
+	known   bool   // after it, this process knows the shard
 	newKeys *newKeys
 	groups  uint32
 	batch   *storage.Batch
 	frame
 
-	rules   []string  // by rule of the batch, what stands for it in names
-	byRule  [][]int32 // by rule of the batch, its keys
-	fields  []string  // by key of the batch, what stands for it in a hash
-	long    []bool    // by key of the batch
-	blocks  []block   // the rules of one bucket
-	hashes  []uint64  // what blocks have slices of
-	numbers []int64   // the same
+	rules  []string  // by rule of the batch, what stands for it in names
+	byRule [][]int32 // by rule of the batch, its keys
+	fields []string  // by key of the batch, what stands for it in a hash
+	long   []bool    // by key of the batch
+	plan
 }
 
 // build lays out the batch as the script's KEYS and ARGV.
 func (c *call) build(namespace string, batch *storage.Batch) {
 	c.batch = batch
+	known := c.shard.known.Load()
+	c.era = known.era
 	c.begin(namespace, batch.Shard)
 	c.sortKeys()
+	c.makePlan()
 
 	c.name("meta")
 	c.name("ledger")
@@ -41,7 +47,7 @@ func (c *call) build(namespace string, batch *storage.Batch) {
 	}
 	c.nameSettled()
 	c.nameCredits()
-	b := packList(c.body[:0], 13)
+	b := packList(c.body[:0], 18)
 	b = packInt(b, int64(batch.Seen.Generation))
 	b = packInt(b, int64(batch.Seen.Version))
 	b = packInt(b, batch.Now/int64(time.Millisecond))
@@ -51,15 +57,24 @@ func (c *call) build(namespace string, batch *storage.Batch) {
 		b = packDigits(b, int64(m.Sequence))
 	}
 	b = c.packLedger(b)
-	b = c.packBlocks(b)
-	b = c.packSingles(b)
+	b = c.packAdds(b)
+	b = c.packReads(b)
+	b = c.packOnes(b)
+	b = c.packChanges(b)
 	b = c.packMany(b)
 	b = c.packSettled(b)
 	b = c.packPermits(b)
 	b = c.packCredits(b)
 	b = packInt(b, batch.MaxChunks)
+	b = packInt(packInt(b, known.behind), known.clock)
+	b = c.packOldest(b)
 	c.body = b
 	c.finish()
+}
+
+// writes reports whether the batch adds anything.
+func (c *call) writes() bool {
+	return len(c.batch.Marks) > 0 || slices.ContainsFunc(c.items, func(it item) bool { return it.delta > 0 })
 }
 
 // sortKeys lists the batch's keys by rule, and finds what stands for rules and keys in the store.

@@ -12,6 +12,7 @@ type frame struct {
 	args  []any    // pointers to keys, which take no memory of their own as arguments
 	body  []byte
 	blob  string
+	chain [5]string // further arguments
 }
 
 // begin begins a call for a shard.
@@ -38,10 +39,22 @@ func (f *frame) finish() {
 		from = end
 	}
 	f.blob = string(f.body)
-	f.args = slices.Grow(f.args[:0], len(f.keys)+4)
+	f.args = slices.Grow(f.args[:0], len(f.keys)+8)
 	f.args = append(f.args, "evalsha", "", len(f.keys), f.keys[0])
 	for i := range f.keys[1:] {
 		f.args = append(f.args, &f.keys[1+i])
 	}
 	f.args = append(f.args, &f.blob)
+}
+
+// expect adds what the script is to find, the id of the batch, and whether what the call was made by
+// is of this state.
+func (f *frame) expect(c chain, id string, current bool) {
+	f.chain = [...]string{c.generation, c.version, c.last, id, ""}
+	if current {
+		f.chain[4] = "1"
+	}
+	for i := range f.chain {
+		f.args = append(f.args, &f.chain[i])
+	}
 }

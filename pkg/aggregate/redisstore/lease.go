@@ -9,10 +9,7 @@ import (
 	"github.com/offpath-io/offpath/pkg/aggregate/storage"
 )
 
-// Lease carries out a lease batch in one call of the script. Permits are of the buckets that the
-// shard's node is in by its own clock, if that is behind the fleet's: in a Cluster, the clocks of
-// the nodes should differ by much less than a bucket, or checkers get permits that are over for
-// them.
+// Lease carries out a lease batch in one call of the script.
 func (s *Store) Lease(ctx context.Context, batch *storage.LeaseBatch) (storage.Leased, error) {
 	c := s.leases.Get().(*leaseCall)
 	defer s.leases.Put(c)
@@ -65,15 +62,15 @@ func (c *leaseCall) packRules(b []byte, batch *storage.LeaseBatch) []byte {
 		b = packInt(b, int64(r.Shape.Buckets))
 		b = packBool(b, r.Shape.Fixed)
 		b = packInt(b, r.Limit)
-		b = packInt(b, c.newKeys.most(c.watched(batch, i)))
+		b = packInt(b, c.newKeys.most(c.ruleInShard(batch, i), batch.Now))
 		b = packInt(b, (slice+2)*r.Shape.Length.Milliseconds())
 	}
 	return b
 }
 
-// watched keeps new keys with permits apart from new keys with counts.
-func (c *leaseCall) watched(batch *storage.LeaseBatch, rule int) watched {
-	return watched{batch.Shard, "h:" + c.rules[rule]}
+// ruleInShard keeps new keys with permits apart from new keys with counts.
+func (c *leaseCall) ruleInShard(batch *storage.LeaseBatch, rule int) ruleInShard {
+	return ruleInShard{batch.Shard, "h:" + c.rules[rule]}
 }
 
 func (c *leaseCall) packKey(b []byte, key *storage.LeaseKey) []byte {
@@ -120,7 +117,7 @@ func (c *leaseCall) readLeased(reply string, batch *storage.LeaseBatch) (storage
 	}
 	for i := range batch.Rules {
 		length := int64(batch.Rules[i].Shape.Length)
-		c.newKeys.note(c.watched(batch, i), batch.Now, (batch.Now/length+1)*length, length, u.count())
+		c.newKeys.note(c.ruleInShard(batch, i), batch.Now, (batch.Now/length+1)*length, length, u.count())
 		if keys := u.count(); keys > 0 {
 			leased.Overflow = append(leased.Overflow, storage.Overflow{Rule: i, Keys: keys})
 		}

@@ -4,7 +4,7 @@
 -- KEYS: meta, for each rule the number of its new keys, then for each key its held permits and, for
 -- each request, that checker's share.
 -- ARGV[1], by MessagePack, is a list:
---   1 the latest generation seen   2 the latest version seen   3 the fleet's time in ms
+--   1 the latest generation seen   2 the latest version seen   3 the fleet's time in ms, at the earliest
 --   4 rules: window in ms, buckets, fixed, limit, most new keys, expiry of their number in ms of
 --     fleet time, ...
 --   5 keys: rule, {bucket, known, want, {bucket, returned in all, ...}, ...}, ...
@@ -29,19 +29,27 @@ local function text(n) return string.format('%.0f', n) end
 
 local time = call('TIME')
 local clock = time[1] * 1000 + floor(time[2] / 1000)
-local now = min(clock, a[3])
+local now = a[3]
 local meta = call('HMGET', KEYS[1], 'generation', 'version', 'lost', 'loss')
 local generation, version, lost = tonumber(meta[1] or 0), tonumber(meta[2] or 0), tonumber(meta[3] or 0)
 local loss = meta[4] and decode(meta[4]) or {}
 if generation == 0 or generation < a[1] or generation == a[1] and version < a[2] then
   loss = {max(time[1] * 1000000 + time[2], a[1] + 1), a[1], a[2], generation, version}
   generation, version = loss[1], 0
-  call('HSET', KEYS[1], 'generation', text(generation), 'version', 0)
+  call('HSET', KEYS[1], 'generation', text(generation), 'version', 0, 'leases', 0)
   if a[1] > 0 then
     lost = clock
     call('HSET', KEYS[1], 'lost', text(lost), 'loss', encode(loss))
   end
 end
+
+-- How long ago the loss was, at least, by this clock: the batch's time may be of long ago. A clock
+-- that was set back since then begins again.
+if lost > clock then
+  lost = clock
+  call('HSET', KEYS[1], 'lost', text(lost))
+end
+local since = clock - lost - 1
 
 local values = {}
 for from = 2, #KEYS, 1000 do
@@ -61,8 +69,7 @@ for i = 1, #a[4], 6 do
   r.current = floor(now / r.size)
   r.left = r.size - now % r.size
   r.keep = floor((now - r.length) / r.size) - r.live + 1 -- the first bucket that has not expired
-  local quiet = max(lost + r.length, (floor(lost / r.size) + r.live) * r.size)
-  r.quiet = lost > 0 and now < quiet
+  r.quiet = lost > 0 and since < r.live * r.size -- see storage.QuietUntil
   rules[#rules + 1] = r
 end
 
@@ -165,7 +172,7 @@ local function granted(mine, bucket)
 end
 
 if loss[1] ~= generation then loss = {} end -- an older build began it
-local reply, n, k = {generation, version, now, lost, loss[2] or 0, loss[3] or 0, loss[4] or 0, loss[5] or 0}, 8, 1 + #rules
+local reply, n, k = {generation, version, now, lost > 0 and now - since or 0, loss[2] or 0, loss[3] or 0, loss[4] or 0, loss[5] or 0}, 8, 1 + #rules
 
 local function push(value)
   n = n + 1
@@ -176,7 +183,7 @@ end
 local writes = {}
 
 -- write keeps a list, and makes it expire with its newest bucket, one window after that has left
--- every window. This node's clock may differ from the time by which permits are granted.
+-- every window. This node's clock may differ from the fleet's.
 local function write(key, list, width, r)
   local expires = (list[#list - width + 1] + r.live) * r.size + r.length + clock - now
   writes[#writes + 1] = {key, encode(list), text(expires)}
@@ -230,11 +237,14 @@ end
 
 for i = 1, #rules do
   local r = rules[i]
-  if r.fresh > 0 then writes[#writes + 1] = {KEYS[r.counter], text(r.made + r.fresh), text(r.expires + clock - a[3])} end
+  if r.fresh > 0 then writes[#writes + 1] = {KEYS[r.counter], text(r.made + r.fresh), text(r.expires + clock - now)} end
   push(r.made + r.fresh)
   push(r.overflow)
 end
 
-if #writes > 0 then reply[2] = call('HINCRBY', KEYS[1], 'version', 1) end
+if #writes > 0 then
+  reply[2] = call('HINCRBY', KEYS[1], 'version', 1)
+  call('HINCRBY', KEYS[1], 'leases', 1) -- so that whoever knows the counts sees that they are the same
+end
 for i = 1, #writes do call('SET', writes[i][1], writes[i][2], 'PXAT', writes[i][3]) end
 return encode(reply)

@@ -10,6 +10,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/offpath-io/offpath/pkg/aggregate/storage"
+	"github.com/offpath-io/offpath/pkg/events"
+	"github.com/offpath-io/offpath/pkg/window"
 )
 
 // TestMemoryPerKey measures what a key with two live buckets takes in Redis, as the README says:
@@ -43,6 +45,58 @@ func TestMemoryPerKey(t *testing.T) {
 	t.Logf("%d keys of %d bytes, two buckets live: %.1f bytes per key, %.1f beside its text", keys, text, used, used-float64(text))
 	if used-float64(text) > most {
 		t.Errorf("%.1f bytes per key beside its text, want at most %d", used-float64(text), most)
+	}
+}
+
+// What is remembered is as much as was asked for, or up to twice that, whatever the rules.
+func TestMemoryIsBounded(t *testing.T) {
+	const most = 200
+	for name, shape := range map[string]window.Shape{"one": hourly, "fixed": whole, "many": minute} {
+		empty(t)
+		s, now := open(t, Options{Remember: most}), time.Now().UnixNano()
+		mustJoin(t, s, 1)
+		for i := range 30 {
+			mustApply(t, s, newcomersOf(shape, now, uint64(i)+1, name, 20*i, 20))
+			if got, full := s.Remembered(), i > 15; got > 2*most || full && got < most {
+				t.Errorf("%s, %d keys: %d totals", name, 20*(i+1), got)
+			}
+		}
+	}
+	none := open(t, Options{Remember: -1})
+	mustJoin(t, none, 1)
+	mustApply(t, none, oneHit(time.Now().UnixNano(), 0, 100))
+	if got := none.Remembered(); got != 0 {
+		t.Errorf("%d totals, want none", got)
+	}
+}
+
+// A total beyond what is remembered is read each time, until it has left every window.
+func TestMemoryComesBackAfterAHugeTotal(t *testing.T) {
+	for name, shape := range map[string]window.Shape{"one": hourly, "fixed": whole, "many": minute} {
+		s, _ := newStore(t, 1)
+		now, sequence := time.Now().UnixNano(), uint64(0)
+		apply := func(count, want int64) (remembered bool) {
+			t.Helper()
+			sequence++
+			f := newcomersOf(shape, now, sequence, "rule", 0, 1)
+			f.Keys[0].Cells[0].Count = count
+			c := newCall(s, f)
+			if got := storage.Total(mustApply(t, s, f).Totals[0]); got != want {
+				t.Errorf("%s, batch %d: %d hits, want %d", name, sequence, got, want)
+			}
+			return len(c.wholes[0]) == 0 && len(c.reads) == 0
+		}
+		for n := range int64(10) {
+			apply(events.MaxCount, (n+1)*events.MaxCount)
+		}
+		if apply(0, 10*events.MaxCount) {
+			t.Errorf("%s: a huge total is remembered", name)
+		}
+		now += int64(shape.Live()) * int64(shape.BucketSize())
+		apply(1, 1)
+		if !apply(1, 2) {
+			t.Errorf("%s: the next totals are not remembered", name)
+		}
 	}
 }
 

@@ -150,6 +150,8 @@ func (u *unpacker) count() int64 {
 	return 0
 }
 
+func (u *unpacker) bool() bool { return u.bytes(1) == packTrue }
+
 // text reads a text of less than 32 bytes.
 func (u *unpacker) text() string {
 	kind := u.bytes(1)

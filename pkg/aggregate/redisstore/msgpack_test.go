@@ -53,13 +53,19 @@ func FuzzReply(f *testing.F) {
 		},
 	}
 	f.Add("\x92\x00\x00")
-	f.Add("\x98\xcf\x00\x06\x35\x27\x4c\x8e\x80\x00\x01\x00\x00\xa11\x01\x01\x92\xa11\xa12")
-	f.Add("\x99\x01\x01\x00\x00\x00\x00\x00\x90\x98\xa2at\xa12\xa4hits\xa13\xa5parts\xa11\xa13\xa14")
-	f.Add("\x98\x01\x01\x00\x00\x00\x00\x00\xdd\xff\xff\xff\xff")
+	f.Add("\x9d\xcf\x00\x06\x35\x27\x4c\x8e\x80\x00\x01\x00\x00\x00\x00\x00\xc3\x05\xa11\x01\x01\x92\xa11\xa12")
+	f.Add("\x9d\x01\x01\x00\x00\x00\x00\x00\xc2\x00\x01\x01\x00\x00\x90\x98\xa2at\xa12\xa4hits\xa13\xa5parts\xa11\xa13\xa14")
+	f.Add("\x9d\x01\x01\x00\x00\x00\x00\x00\xc2\x00\xdd\xff\xff\xff\xff")
 	f.Fuzz(func(t *testing.T, reply string) {
-		c := &call{recall: newRecall(8), newKeys: new(newKeys), groups: 4}
+		c := &call{memory: newMemory(8), newKeys: new(newKeys), groups: 4, shard: newShard(), known: true}
 		c.build("test", batch)
-		if applied, _, err := c.read(reply); err == nil && len(applied.Repeated) == 0 && (len(applied.Totals) != 3 || len(applied.Levels) != 3) {
+		u := unpacker{rest: reply}
+		h, refused := readHeader(&u)
+		if u.err == nil && h.generation == 0 {
+			c.readRefusal(&u, refused)
+			return
+		}
+		if applied, complete := c.readTotals(&u, &h); complete && (len(applied.Totals) != 3 || len(applied.Levels) != 3) {
 			t.Errorf("%q: %v", reply, applied)
 		}
 	})

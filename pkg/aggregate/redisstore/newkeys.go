@@ -19,28 +19,42 @@ type newKeys struct {
 
 	mu    sync.Mutex
 	spare float64 // free memory as a share of the reserve, 1 if it is not short
-	rules map[watched]made
-	busy  map[uint32]watched // by shard, the rule with most new keys
+	rules map[ruleInShard]made
+	busy  map[uint32]ruleInShard // by shard, the rule with most new keys
 }
 
-// made counts the new keys of a rule in a slice and in the one before that have not expired; end is
-// when the slice ends.
-type made struct{ keys, before, end int64 }
+// ruleInShard is a rule in a shard.
+type ruleInShard struct {
+	shard uint32
+	rule  string
+}
 
-func (m made) all() int64 { return m.keys + m.before }
+// made counts the new keys of a rule in a slice and in the one before; end is when the slice ends.
+type made struct{ keys, before, end, length int64 }
 
-// mostWatched bounds the rules that are remembered.
-const mostWatched = 1 << 17
+// all are those that have not expired at fleet time now.
+func (m made) all(now int64) int64 {
+	switch {
+	case now >= m.end+m.length:
+		return 0
+	case now >= m.end:
+		return m.keys
+	}
+	return m.keys + m.before
+}
+
+// mostRules bounds the rules that are remembered.
+const mostRules = 1 << 17
 
 // reserve is the part of maxmemory that should be free; with less, memory is short.
 const reserve = 0.1
 
-// most is how many new keys a rule may have in the present slice.
-func (w *newKeys) most(rule watched) int64 {
+// most is how many new keys a rule may have in the slice of fleet time now.
+func (w *newKeys) most(rule ruleInShard, now int64) int64 {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	most := w.rules[w.busy[rule.shard]].all()
-	if most > 0 && w.spare < 1 && float64(w.rules[rule].all()) >= w.spare*float64(most) {
+	most := w.rules[w.busy[rule.shard]].all(now)
+	if most > 0 && w.spare < 1 && float64(w.rules[rule].all(now)) >= w.spare*float64(most) {
 		return 0
 	}
 	return w.each
@@ -48,11 +62,11 @@ func (w *newKeys) most(rule watched) int64 {
 
 // note takes in how many new keys a rule has had at fleet time now, in a slice of this length and
 // end.
-func (w *newKeys) note(rule watched, now, end, length, keys int64) {
+func (w *newKeys) note(rule ruleInShard, now, end, length, keys int64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.rules == nil || len(w.rules) >= mostWatched {
-		w.rules, w.busy = make(map[watched]made), make(map[uint32]watched)
+	if w.rules == nil || len(w.rules) >= mostRules {
+		w.rules, w.busy = make(map[ruleInShard]made), make(map[uint32]ruleInShard)
 	}
 	this := w.rules[rule]
 	switch {
@@ -63,9 +77,9 @@ func (w *newKeys) note(rule watched, now, end, length, keys int64) {
 	case this.end < end:
 		this.before = 0
 	}
-	this.keys, this.end = keys, end
+	this.keys, this.end, this.length = keys, end, length
 	w.rules[rule] = this
-	if most := w.rules[w.busy[rule.shard]]; this.all() > most.all() || most.end <= now {
+	if most := w.rules[w.busy[rule.shard]]; this.all(now) > most.all(now) || most.end <= now {
 		w.busy[rule.shard] = rule
 	}
 }
@@ -119,7 +133,7 @@ func (c *call) nameNew(rule int) {
 // packBound packs how many new keys a rule may have.
 func (c *call) packBound(b []byte, rule int) []byte {
 	r := &c.batch.Rules[rule]
-	b = packInt(packList(b, 3), c.newKeys.most(watched{c.batch.Shard, c.rules[rule]}))
+	b = packInt(packList(b, 3), c.newKeys.most(ruleInShard{c.batch.Shard, c.rules[rule]}, c.batch.Now))
 	b = packInt(b, (c.slice(rule)+2)*r.Shape.Length.Milliseconds())
 	if r.Kind != storage.Admitted {
 		return packBool(b, false)
@@ -131,7 +145,7 @@ func (c *call) packBound(b []byte, rule int) []byte {
 func (c *call) readNew(u *unpacker, rule int, applied *storage.Applied) {
 	r := &c.batch.Rules[rule]
 	length := int64(r.Shape.Length)
-	c.newKeys.note(watched{c.batch.Shard, c.rules[rule]}, c.batch.Now, (c.slice(rule)+1)*length, length, u.count())
+	c.newKeys.note(ruleInShard{c.batch.Shard, c.rules[rule]}, c.batch.Now, (c.slice(rule)+1)*length, length, u.count())
 	if keys, hits := u.count(), u.count(); keys > 0 && r.Kind == storage.Admitted {
 		applied.Overflow = append(applied.Overflow, storage.Overflow{Rule: rule, Keys: keys, Hits: hits})
 	}

@@ -209,3 +209,21 @@ func TestMadeUpKeysDoNotFillRedis(t *testing.T) {
 		want("keys of before", newcomersOf(of.shape, now, sequence+2, of.flooded[0], 0, 1000))
 	}
 }
+
+// While memory is short, the rule with the most new keys gets no more, by what has not expired: not
+// all batches tell how many there are.
+func TestScarceRoomIsOfThisSlice(t *testing.T) {
+	const length = 10
+	greedy, modest := ruleInShard{0, "greedy"}, ruleInShard{0, "modest"}
+	w := newKeys{each: 1000, spare: 0.5}
+	w.note(greedy, 5, 10, length, 100)
+	w.note(modest, 5, 10, length, 20)
+	for _, tt := range []struct {
+		now            int64
+		greedy, modest int64
+	}{{5, 0, 1000}, {15, 0, 1000}, {20, 1000, 1000}, {1000, 1000, 1000}} {
+		if g, m := w.most(greedy, tt.now), w.most(modest, tt.now); g != tt.greedy || m != tt.modest {
+			t.Errorf("at %d: room for %d and %d keys, want %d and %d", tt.now, g, m, tt.greedy, tt.modest)
+		}
+	}
+}

@@ -37,9 +37,12 @@ type Options struct {
 	// Credentials, if it is set, is asked for the user ("" for Redis' default one) and the password
 	// whenever a connection is made. It beats those of the URL; it is called by several goroutines.
 	Credentials func() (user, password string)
-	// Recall is how many totals of previous buckets are remembered, so as not to read them in every
-	// batch, at 16 bytes each; default 2 M, which does for 1 M keys. Negative: none.
-	Recall int
+	// Remember is how many totals of buckets are remembered, at least, so as not to read them again;
+	// default 2 M, which does for 1 M keys of two buckets. While those make room for others, twice
+	// as many are held. Each takes up to 40 bytes in a key of two buckets, 60 in one of one, and 11
+	// in one of 60 and more; so by default no more than 240 MB are used, or 150 MB if most keys have
+	// two buckets. Negative: none.
+	Remember int
 	// NewKeys is how many keys of one rule may be new in a shard within one of its windows; default
 	// 1 M. Hits of others are in no count. While a server has less than a tenth of its memory left,
 	// there may be none of the rule that has most.
@@ -71,13 +74,14 @@ func Open(o Options) (*Store, error) {
 	if o.NewKeys < 0 {
 		return nil, fmt.Errorf("open store: %d new keys", o.NewKeys)
 	}
-	return &Store{
+	s := &Store{
 		client: redis.NewUniversalClient(where), namespace: o.Namespace,
-		recall:  newRecall(cmp.Or(o.Recall, 1<<21)),
+		memory:  newMemory(cmp.Or(o.Remember, 1<<21)),
 		newKeys: newKeys{each: int64(cmp.Or(o.NewKeys, 1_000_000)), spare: 1},
-		calls:   sync.Pool{New: func() any { return new(call) }},
 		leases:  sync.Pool{New: func() any { return new(leaseCall) }},
-	}, nil
+	}
+	s.calls.New = func() any { return &call{memory: s.memory, newKeys: &s.newKeys} }
+	return s, nil
 }
 
 // parse makes a client's options of ours.

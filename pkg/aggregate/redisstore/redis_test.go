@@ -172,3 +172,11 @@ func must[T any](v T, err error) func(testing.TB) T {
 		return v
 	}
 }
+
+// newCall lays out a batch as the store would send it now.
+func newCall(s *Store, batch *storage.Batch) *call {
+	c := s.calls.New().(*call)
+	c.shard, c.groups = s.shard(batch.Shard), s.groups.Load()
+	c.build(s.namespace, batch)
+	return c
+}

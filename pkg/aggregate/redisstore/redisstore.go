@@ -3,10 +3,12 @@
 //
 // # Layout
 //
-// All names begin with the namespace. The number of shards is in the hash <ns>:config. Everything
-// else belongs to a shard s, and is kept on one node by the hash tag {s}:
+// All names begin with the namespace. The number of shards, and by how many nanoseconds the fleet's
+// time is ahead of this node's clock, are in the hash <ns>:config. Everything else belongs to a shard
+// s, and is kept on one node by the hash tag {s}:
 //
-//	<ns>:{s}:meta                      hash: generation, version, and when data was last found lost, and how much
+//	<ns>:{s}:meta                      hash: generation, version, how many of its steps are leases, a random
+//	                                   id of the last batch, and when data was last found lost, and how much
 //	<ns>:{s}:ledger                    hash: <rule> NUL <outcome> → hits; never expires
 //	<ns>:{s}:mark:<epoch>              the highest sequence counted of a checker; lives a day
 //	<ns>:{s}:s:<epoch>:<chunk>         bits: which of 8,192 settlements of a checker's hits were applied;
@@ -16,13 +18,13 @@
 //	<ns>:{s}:o:<owner>:<rule>:<window> what checkers of one credential have reported in a window, and not given back
 //	                                   by settlements (rules with settlements)
 //	<ns>:{s}:1:<rule>:<bucket>:<group> hash: key → hits in that bucket (rules of one bucket)
-//	<ns>:{s}:r:<rule>                  hash: the newest bucket that a batch has named, and how many batches
-//	                                   since have added to an earlier one (rules of one bucket)
 //	<ns>:{s}:n:<rule>:<key>            hash: bucket → hits (rules of several buckets); for one that drains also
 //	                                   r<bucket> → hits refunded, and the level: at (the end of which bucket),
 //	                                   hits, parts (of a hit)
 //	<ns>:{s}:new:<rule>:<slice>        hash: how many keys of it are new in a slice of time as long as its window
 //	<ns>:{s}:new:h:<rule>:<slice>      the same of keys of which permits are held, a number
+//	<ns>:{s}:r:<rule>                  hash that only aggregators of the version before make: the newest
+//	                                   bucket that they have met, and how many batches added to earlier ones
 //	<ns>:{s}:h:<rule>:<key>            list, packed: bucket, permits held by all checkers
 //	<ns>:{s}:g:<epoch>:<rule>:<key>    list, packed: bucket, permits granted to a checker, returned by it
 //
@@ -70,10 +72,14 @@ var leaseSource string
 //go:embed join.lua
 var joinSource string
 
+//go:embed offset.lua
+var offsetSource string
+
 var (
-	applyScript = redis.NewScript(applySource)
-	leaseScript = redis.NewScript(leaseSource)
-	joinScript  = redis.NewScript(joinSource)
+	applyScript  = redis.NewScript(applySource)
+	leaseScript  = redis.NewScript(leaseSource)
+	joinScript   = redis.NewScript(joinSource)
+	offsetScript = redis.NewScript(offsetSource)
 )
 
 // Store is the store. Its methods are safe for concurrent use.
@@ -81,7 +87,8 @@ type Store struct {
 	client    redis.UniversalClient
 	namespace string
 	groups    atomic.Uint32 // of a shard, 0 before the first Join
-	recall    *recall
+	memory    *memory
+	shards    sync.Map // of *shard, by number
 	newKeys   newKeys
 	calls     sync.Pool // of *call
 	leases    sync.Pool // of *leaseCall
@@ -92,6 +99,10 @@ var _ storage.Store = (*Store)(nil)
 // Client returns the store's own connections, for administration: to inspect the server, or to
 // remove a namespace after a trial.
 func (s *Store) Client() redis.UniversalClient { return s.client }
+
+// Remembered is how many totals of buckets are remembered now: see [Options.Remember]. From that
+// number on, the oldest are forgotten.
+func (s *Store) Remembered() int { return s.memory.held() }
 
 // Close ends all connections. Calls under way return errors.
 func (s *Store) Close() error {
@@ -132,13 +143,24 @@ func (s *Store) record(ctx context.Context, shards int) (storage.Fleet, error) {
 	if err != nil {
 		return storage.Fleet{}, err
 	}
-	if len(got) != 4 || got[0] < 0 || got[0] > storage.MaxShards {
+	if len(got) != 5 || got[0] < 0 || got[0] > storage.MaxShards {
 		return storage.Fleet{}, fmt.Errorf("%w: %v", errReply, got)
 	}
 	if got[0] > 0 && got[1] != format {
 		return storage.Fleet{}, fmt.Errorf("the data is of format %d; this is for format %d", got[1], format)
 	}
-	return storage.Fleet{Shards: int(got[0]), Time: time.Unix(got[2], got[3]*1000)}, nil
+	return storage.Fleet{
+		Shards: int(got[0]), Time: time.Unix(got[2], got[3]*1000), Offset: time.Duration(got[4]),
+	}, nil
+}
+
+// KeepOffset puts another offset on record, beside the number of shards.
+func (s *Store) KeepOffset(ctx context.Context, was, offset time.Duration) error {
+	keys := []string{s.namespace + ":config"}
+	if err := offsetScript.Run(ctx, s.client, keys, int64(was), int64(offset)).Err(); err != nil {
+		return fmt.Errorf("keep the offset of the fleet's time: %w", err)
+	}
+	return nil
 }
 
 // choose is the number of shards for a store that has none on record.
@@ -182,13 +204,17 @@ func infoField(info, name string) string {
 	return ""
 }
 
-// Apply adds a batch in one call of the script.
+// Apply adds a batch in one call of the script. If it turns out that another process has changed
+// the shard meanwhile, a second call reads what this one had remembered of the batch's keys.
 func (s *Store) Apply(ctx context.Context, batch *storage.Batch) (storage.Applied, error) {
-	applied, stale, err := s.apply(ctx, batch, s.recall)
-	if err == nil && stale {
-		overflow := applied.Overflow
-		applied, _, err = s.apply(ctx, onlyReading(batch), amnesia)
-		applied.Overflow = overflow
+	applied, complete, err := s.apply(ctx, batch, false)
+	if err == nil && !complete {
+		own := applied
+		applied, _, err = s.apply(ctx, onlyReading(batch), true)
+		applied.Overflow = own.Overflow
+		if applied.State.Generation == own.State.Generation {
+			applied.State = own.State // no other batch's, though the totals may be later
+		}
 	}
 	if err != nil {
 		return storage.Applied{}, fmt.Errorf("apply: %w", asBatchError(err))
@@ -196,21 +222,68 @@ func (s *Store) Apply(ctx context.Context, batch *storage.Batch) (storage.Applie
 	return applied, nil
 }
 
-// apply adds a batch with the help of remembered totals; stale says that these were out of date.
-func (s *Store) apply(ctx context.Context, batch *storage.Batch, recall *recall) (applied storage.Applied, stale bool, err error) {
+// apply adds a batch, blind if it takes nothing from the memory; complete says that all totals are
+// right.
+func (s *Store) apply(ctx context.Context, batch *storage.Batch, blind bool) (applied storage.Applied, complete bool, err error) {
 	groups := s.groups.Load()
 	if groups == 0 {
 		return storage.Applied{}, false, errors.New("the store has not been joined")
 	}
 	c := s.calls.Get().(*call)
 	defer s.calls.Put(c)
-	c.recall, c.groups, c.newKeys = recall, groups, &s.newKeys
+	c.shard, c.groups, c.blind = s.shard(batch.Shard), groups, blind
 	c.build(s.namespace, batch)
-	reply, err := s.eval(ctx, &c.frame, applyScript, applySource)
-	if err != nil {
+	return s.run(ctx, c)
+}
+
+// run makes a call in its shard's turn, and reads the reply in the order of the turns, while the
+// next call may already be under way.
+func (s *Store) run(ctx context.Context, c *call) (applied storage.Applied, complete bool, err error) {
+	sh, id := c.shard, ""
+	if c.writes() {
+		id = newID()
+	}
+	if err := sh.take(ctx); err != nil {
 		return storage.Applied{}, false, err
 	}
-	return c.read(reply)
+	c.expect(sh.chain, id, c.era == sh.known.Load().era)
+	reply, err := s.eval(ctx, &c.frame, applyScript, applySource)
+	u := unpacker{rest: reply}
+	var h header
+	refused := 0
+	if err == nil {
+		h, refused = readHeader(&u)
+		err = u.err
+	}
+	if err != nil || h.generation == 0 {
+		<-sh.turn
+		if err != nil {
+			return storage.Applied{}, false, err
+		}
+		return c.readRefusal(&u, refused), true, u.err
+	}
+	sh.leave(&h, id, c.batch.Now/int64(time.Millisecond))
+	c.known = h.holds || id != ""
+	if era := sh.known.Load().era; era != c.era {
+		c.restart(era)
+	}
+	sh.order.Lock()
+	<-sh.turn
+	defer sh.order.Unlock()
+	applied, complete = c.readTotals(&u, &h)
+	if u.err != nil {
+		sh.forget()
+	}
+	return applied, complete, u.err
+}
+
+// shard returns what is known of a shard.
+func (s *Store) shard(number uint32) *shard {
+	if sh, ok := s.shards.Load(number); ok {
+		return sh.(*shard)
+	}
+	sh, _ := s.shards.LoadOrStore(number, newShard())
+	return sh.(*shard)
 }
 
 // asBatchError makes an error wrap [storage.ErrBatch] if the batch's content is the cause: the
@@ -239,9 +312,6 @@ func isOfScript(err error) bool {
 var ofServer = []string{
 	"The user executing the script", "Script attempted", "Script killed", "Unknown Redis command",
 }
-
-// amnesia remembers no totals.
-var amnesia = newRecall(0)
 
 // eval calls a script by its digest, or with its text if the server does not know it yet.
 func (s *Store) eval(ctx context.Context, f *frame, script *redis.Script, source string) (string, error) {

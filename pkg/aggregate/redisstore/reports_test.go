@@ -115,9 +115,9 @@ func (nowhere) Serve(ctx context.Context, _ func(events.Kind, []byte, func([]byt
 	return nil
 }
 
-func (nowhere) Alarm(uint32, []byte) error { return nil }
-func (nowhere) Attend([]bool) error        { return nil }
-func (nowhere) ID() uint64                 { return 0 }
+func (nowhere) Alarm(uint32, []byte) error  { return nil }
+func (nowhere) Attend([]bool, []bool) error { return nil }
+func (nowhere) Tell([]byte) error           { return nil }
 
 // randomReport has up to six rows of rules, some of them without keys.
 func randomReport(random *rand.Rand, now int64) *events.Report {

@@ -9,8 +9,10 @@ package storage
 // LeaseBatch is what one call of [Store.Lease] does to one shard.
 type LeaseBatch struct {
 	Shard uint32
-	// Now is the fleet's time. A store with a clock of its own grants by the earlier of the two, so
-	// that no bucket has drained more than it really has.
+	// Now is the earliest that the fleet's time may be, and the store grants by it, whatever its own
+	// clock says: so no bucket has drained more than it really has. It may be long ago, if the
+	// aggregator was paused: then the permits are of a bucket that is over, which later ones make
+	// no room for, and which no checker spends.
 	Now int64
 	// Seen is the latest state of the shard that any aggregator is known to have seen, as in a
 	// [Batch].
@@ -63,10 +65,11 @@ type Leased struct {
 	// State is the shard's, after the batch. Its version grows with each batch that changed
 	// anything, so that the loss of a grant is found out.
 	State State
-	// Now is the time by which the store granted, at most the batch's.
+	// Now is the time by which the store granted: the batch's, in whole milliseconds at least.
 	Now int64
-	// Lost is when the shard last began a generation because it had lost data, by the store's time;
-	// 0 if that never happened. See [QuietUntil].
+	// Lost is when the shard last began a generation because it had lost data; 0 if that never
+	// happened. A store with a clock measures by it how long ago that was, so that a batch of long
+	// ago ends no silence. See [QuietUntil].
 	Lost int64
 	// Loss is as that of [Applied].
 	Loss Loss

@@ -41,14 +41,14 @@ func LayOut(dst []int64, s window.Shape, held []Cell, now int64) []int64 {
 	return ByAge(dst, s, held[:n], now)
 }
 
-// QuietUntil is the time until which nothing is granted after a shard has lost its data at lost, by
-// the store's time: one window at least, and until every bucket that had begun by then has left the
-// window. Until then nobody knows which of their permits are held. 0 if nothing was ever lost.
+// QuietUntil is the time until which nothing is granted after a shard has lost its data at lost:
+// after as many buckets as a window can meet, every bucket that had begun by then has left it. Until
+// then nobody knows which of their permits are held. 0 if nothing was ever lost.
 func QuietUntil(s window.Shape, lost int64) int64 {
 	if lost == 0 {
 		return 0
 	}
-	return max(lost+int64(s.Length), GoneAt(s, s.Bucket(lost)))
+	return lost + int64(s.Live())*int64(s.BucketSize())
 }
 
 // Divide shares room out among wants, none of them negative, in proportion, and returns a share for

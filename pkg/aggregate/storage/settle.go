@@ -7,7 +7,7 @@ import "github.com/offpath-io/offpath/pkg/window"
 // too old to be settled.
 type Settled struct {
 	Epoch, Number uint64
-	// Sender is the owner of the checker that reports it, as [events.OwnerOf] says. It is not part
+	// Sender is the owner of the checker that reports it, as [events.CredentialOf] says. It is not part
 	// of the identity.
 	Sender uint32
 }
@@ -21,7 +21,7 @@ const Chunk = 8192
 // window, less what their settlements have given back: nobody gives back hits that it has not
 // reported. Only rules with settlements have credits.
 type Credit struct {
-	// Owner is that of the checkers' epochs, as [events.OwnerOf] says.
+	// Owner is that of the checkers' epochs, as [events.CredentialOf] says.
 	Owner uint32
 	// Rule is an index in the batch's rules. Window counts windows since 1970, each of as many
 	// buckets as the rule has.

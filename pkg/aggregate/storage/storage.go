@@ -2,7 +2,8 @@
 // counters: what a batch of reports or lease requests holds, what the store answers, and the
 // arithmetic on which all stores agree.
 //
-// Times are Unix nanoseconds of the fleet's time, which is the store's.
+// Times are Unix nanoseconds of the fleet's time: the store's and an offset, which is 0 until the
+// store's clock is set.
 package storage
 
 import (
@@ -34,6 +35,9 @@ type Store interface {
 	// choice. It is cheap. An aggregator calls it every few seconds: to read the clock, as a probe,
 	// and to record the number again in a store that has lost its data.
 	Join(ctx context.Context, shards int) (Fleet, error)
+	// KeepOffset puts another offset on record, which [Fleet] then has, if the present one is was;
+	// otherwise it changes nothing.
+	KeepOffset(ctx context.Context, was, offset time.Duration) error
 	// Apply adds the batch in one atomic step and returns the totals, or changes nothing and
 	// returns which of its marks are not new, or returns an error, after which the batch may or may
 	// not have been added; the error wraps [ErrBatch] if the batch's content is the cause. It keeps
@@ -55,4 +59,7 @@ type Fleet struct {
 	// Time is the store's time, the same for all aggregators; zero if the store has no clock, and
 	// each aggregator's own is the fleet's.
 	Time time.Time
+	// Offset is the fleet's time less the store's, as it was put on record; 0 if it never was, or is
+	// lost.
+	Offset time.Duration
 }

@@ -28,7 +28,7 @@ func BenchmarkCarry(b *testing.B) {
 					b.Fatal(err)
 				}
 				message := make([]byte, size)
-				if err := worker.Attend([]bool{true}); err != nil {
+				if err := worker.Attend([]bool{true}, nil); err != nil {
 					b.Fatal(err)
 				}
 				go func() {
@@ -44,7 +44,7 @@ func BenchmarkCarry(b *testing.B) {
 					ends = append(ends, c)
 				}
 				settle(b, worker, ends, heard)
-				send := func(i int) error { return ends[i%checkers].Report(0, 0, message) }
+				send := func(i int) error { return ends[i%checkers].Report(0, false, message) }
 				each := 1
 				if what == "alarm" {
 					send, each = func(int) error { return worker.Alarm(0, message) }, checkers
@@ -89,7 +89,7 @@ func settle(b *testing.B, worker *natsbus.Worker, ends []*natsbus.Checker, heard
 	for range 1000 {
 		_ = worker.Alarm(0, []byte("x")) // an error is one more round
 		for _, c := range ends {
-			_ = c.Report(0, 0, []byte("x"))
+			_ = c.Report(0, false, []byte("x"))
 		}
 		count := make(map[events.Kind]int)
 		for quiet := false; !quiet; {

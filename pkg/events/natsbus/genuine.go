@@ -36,13 +36,13 @@ func (w *Worker) genuine(kind events.Kind, m *nats.Msg) bool {
 	if !ok || m.Reply != w.ns+"."+answers[kind].String()+".v1."+name && !strings.HasPrefix(m.Reply, otherAccount) {
 		return false
 	}
-	owner, text, owned := strings.Cut(name, ".")
-	if !owned {
+	credential, text, both := strings.Cut(name, ".")
+	if !both {
 		return true
 	}
 	epoch, err := strconv.ParseUint(text, 16, 64)
 	said, ok := events.PeekEpoch(m.Data)
-	return err == nil && ok && epoch == said && events.Owns(owner, epoch)
+	return err == nil && ok && epoch == said && events.IsEpochOf(credential, epoch)
 }
 
 // sender is the name of the checker in a subject.

@@ -12,22 +12,25 @@
 //	<ns>.grant.v1.<checker>            its answer
 //	<ns>.report.v2.<shard>.<checker>   a report with rows of refunded hits, and
 //	<ns>.alarm.v2.<shard>              an alarm with such rows, which parts that do not know them do not hear
+//	<ns>.member.v1                     what an aggregator tells all of them, itself included
 //
-// A report or lease request for the aggregator of an ID has <shard>-<ID> in the place of the shard.
+// A report or lease request for the owner of a shard has <shard>-owner in the place of the shard,
+// and goes to every aggregator that believes to own it. If nobody listens, the server says so. From
+// NATS 2.12 on it names the subject; before that, the sender waits for its time-out.
 //
 // A subject names its sender, so a server's accounts can hold each checker to its own. <checker>
-// may be two tokens, <owner>.<epoch> (see [Owned]): then accounts can be written down before
-// anybody knows the epoch, and for several checkers at once, and a worker drops what an owner says
-// in the name of an epoch that is not its own. Nothing is stored on the way and nothing is buffered
-// while the server is away: a message that cannot be sent now is an error, and the sender's own
-// repeats make up for it.
+// may be two tokens, <credential>.<epoch> (see [CheckerName]): then accounts can be written down
+// before anybody knows the epoch, and for several checkers at once, and a worker drops what a
+// credential says in the name of an epoch that is not its own. Nothing is stored on the way and
+// nothing is buffered while the server is away: a message that cannot be sent now is an error, and
+// the sender's own repeats make up for it.
 package natsbus
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"net/url"
 	"regexp"
 	"slices"
@@ -83,15 +86,15 @@ func CheckName(name string) error {
 	return nil
 }
 
-// Owned is the name of a checker that a server knows as owner, which must be a name for CheckName:
-// the epoch, which must be one of [events.NewEpoch] for that owner, tells apart the checkers that
-// share one. Of a checker without an owner, "", it is the epoch alone.
-func Owned(owner string, epoch uint64) string {
+// CheckerName is the name of a checker that a server knows by a credential, which must be a name
+// for CheckName: the epoch, which must be one of [events.NewEpoch] for that credential, tells apart
+// the checkers that share one. Of a checker without a credential, "", it is the epoch alone.
+func CheckerName(credential string, epoch uint64) string {
 	name := strconv.FormatUint(epoch, 16)
-	if owner == "" {
+	if credential == "" {
 		return name
 	}
-	return owner + "." + name
+	return credential + "." + name
 }
 
 // topic is what subjects of a kind and format begin with.
@@ -101,11 +104,11 @@ func topic(ns string, kind events.Kind, format uint32) string {
 
 // checkChecker is CheckName for what names a checker.
 func checkChecker(name string) error {
-	owner, epoch, owned := strings.Cut(name, ".")
-	if !owned {
+	credential, epoch, both := strings.Cut(name, ".")
+	if !both {
 		return CheckName(name)
 	}
-	return errors.Join(CheckName(owner), CheckName(epoch))
+	return errors.Join(CheckName(credential), CheckName(epoch))
 }
 
 // Checker is one checker's end. It is safe for concurrent use.
@@ -130,15 +133,15 @@ func NewChecker(conn *nats.Conn, namespace, name string) (*Checker, error) {
 	return &Checker{conn: conn, ns: namespace, name: name}, nil
 }
 
-// Report sends a report to an aggregator. It does not wait for the server; the error says that the
-// report certainly was not sent.
-func (c *Checker) Report(shard uint32, aggregator uint64, report []byte) error {
-	return c.request(events.KindReport, events.PeekFormat(report), shard, aggregator, report)
+// Report sends a report to the owner of its shard, or to any aggregator. It does not wait for the
+// server; the error says that the report certainly was not sent.
+func (c *Checker) Report(shard uint32, toOwner bool, report []byte) error {
+	return c.request(events.KindReport, events.PeekFormat(report), shard, toOwner, report)
 }
 
-// Lease sends a lease request to an aggregator, likewise.
-func (c *Checker) Lease(shard uint32, aggregator uint64, request []byte) error {
-	return c.request(events.KindLease, events.FormatPlain, shard, aggregator, request)
+// Lease sends a lease request, likewise.
+func (c *Checker) Lease(shard uint32, toOwner bool, request []byte) error {
+	return c.request(events.KindLease, events.FormatPlain, shard, toOwner, request)
 }
 
 // Hello sends a hello to every aggregator; one of them answers.
@@ -146,15 +149,12 @@ func (c *Checker) Hello(hello []byte) error {
 	return c.publish(events.KindHello, c.inbox(events.KindHello), hello)
 }
 
-// request sends a request of some kind and format to one aggregator, by its ID, or with 0 to any.
+// request sends a request of some kind and format to the owner of a shard, or to any aggregator.
 func (c *Checker) request(
-	kind events.Kind, format, shard uint32, aggregator uint64, data []byte,
+	kind events.Kind, format, shard uint32, toOwner bool, data []byte,
 ) error {
-	to := strconv.FormatUint(uint64(shard), 10)
-	if aggregator != 0 {
-		to += "-" + strconv.FormatUint(aggregator, 16)
-	}
-	return c.publish(kind, topic(c.ns, kind, format)+to+"."+c.name, data)
+	to := events.Address{Kind: kind, Format: format, Shard: shard, ToOwner: toOwner}
+	return c.publish(kind, c.ns+"."+to.String()+"."+c.name, data)
 }
 
 func (c *Checker) publish(kind events.Kind, subject string, data []byte) error {
@@ -164,8 +164,9 @@ func (c *Checker) publish(kind events.Kind, subject string, data []byte) error {
 	return nil
 }
 
-// noResponders is the status of the server's answer to a request that nobody serves.
-const noResponders = "503"
+// noResponders is the status of the server's answer to a request that nobody serves; the subject of
+// the request is in a header of that name, from NATS 2.12 on.
+const noResponders, unheardSubject = "503", "Nats-Subject"
 
 // Listen hands every refresh, grant, welcome and alarm to h, possibly several at a time, until ctx
 // is done. Once it has returned, h is not called any more.
@@ -190,7 +191,8 @@ func (c *Checker) Listen(ctx context.Context, h func(events.Kind, []byte)) error
 			case len(m.Data) > 0:
 				g.pass(func() { h(of.kind, m.Data) })
 			case m.Header.Get("Status") == noResponders && of.kind != events.KindWelcome:
-				g.pass(func() { h(events.KindUnheard, nil) })
+				to := strings.TrimPrefix(m.Header.Get(unheardSubject), c.ns+".")
+				g.pass(func() { h(events.KindUnheard, []byte(strings.TrimSuffix(to, "."+c.name))) })
 			}
 		})
 		if err != nil {
@@ -206,13 +208,12 @@ func (c *Checker) Listen(ctx context.Context, h func(events.Kind, []byte)) error
 type Worker struct {
 	conn *nats.Conn
 	ns   string
-	id   uint64
 
-	mu       sync.Mutex
-	attended []bool                            // shards
-	shards   [][]*nats.Subscription            // by shard, while serving
-	hellos   *nats.Subscription                // of the queue group
-	handle   func(events.Kind) nats.MsgHandler // nil unless it serves
+	mu              sync.Mutex
+	attended, owned []bool                            // shards
+	any, own        [][]*nats.Subscription            // by shard, while serving: as one of all, and as its owner
+	hellos          *nats.Subscription                // of the queue group
+	handle          func(events.Kind) nats.MsgHandler // nil unless it serves
 }
 
 // NewWorker returns the end of one aggregator. The connection stays the caller's to close.
@@ -220,11 +221,8 @@ func NewWorker(conn *nats.Conn, namespace string) (*Worker, error) {
 	if err := CheckName(namespace); err != nil {
 		return nil, err
 	}
-	return &Worker{conn: conn, ns: namespace, id: rand.Uint64() | 1}, nil
+	return &Worker{conn: conn, ns: namespace}, nil
 }
-
-// ID is the number by which checkers can send to this aggregator.
-func (w *Worker) ID() uint64 { return w.id }
 
 // Alarm sends an alarm to every checker.
 func (w *Worker) Alarm(shard uint32, alarm []byte) error {
@@ -235,29 +233,51 @@ func (w *Worker) Alarm(shard uint32, alarm []byte) error {
 	return nil
 }
 
-// Attend says of each shard whether its reports and lease requests are to come here. It does not
-// wait for the server.
-func (w *Worker) Attend(shards []bool) error {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.attended = slices.Clone(shards)
-	return w.subscribe()
+// Tell sends a message to all aggregators, this one included.
+func (w *Worker) Tell(member []byte) error {
+	if err := w.conn.Publish(w.inbox(), member); err != nil {
+		return fmt.Errorf("publish member: %w", err)
+	}
+	return nil
 }
 
-// Serve hands this aggregator's share of reports, lease requests and hellos to h, possibly several
-// at a time, until ctx is done, and then what is already on its way here. A hello that is another
-// aggregator's to answer comes with a nil reply. Once Serve has returned, h is not called any more.
+// inbox is the subject of what aggregators tell each other.
+func (w *Worker) inbox() string {
+	return strings.TrimSuffix(topic(w.ns, events.KindMember, events.FormatPlain), ".")
+}
+
+// Attend says of each shard whether its reports and lease requests are to come here: as to one of
+// all aggregators, and as to its owner. It does not wait for the server. What has come to the owner
+// of a shard that is no longer owned, but attended to, is still handed over.
+func (w *Worker) Attend(attended, owned []bool) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.attended, w.owned = slices.Clone(attended), slices.Clone(owned)
+	return w.subscribeLocked()
+}
+
+// Serve hands this aggregator's share of reports, lease requests and hellos to h, and what any
+// aggregator tells all, possibly several at a time, until ctx is done, and then what is already on
+// its way here. A hello that is another aggregator's to answer, and what needs no answer, come with
+// a nil reply. Once Serve has returned, h is not called any more.
 func (w *Worker) Serve(ctx context.Context, h func(events.Kind, []byte, func([]byte) error)) error {
 	var g gate
 	defer g.shut()
-	all := w.ns + ".hello.v1.>"
-	heard, err := w.conn.Subscribe(all, func(m *nats.Msg) {
-		if w.genuine(events.KindHello, m) {
-			g.pass(func() { h(events.KindHello, m.Data, nil) })
+	subs := make([]*nats.Subscription, 0, 2)
+	for subject, kind := range map[string]events.Kind{
+		w.ns + ".hello.v1.>": events.KindHello,
+		w.inbox():            events.KindMember,
+	} {
+		sub, err := w.conn.Subscribe(subject, func(m *nats.Msg) {
+			if kind == events.KindMember || w.genuine(kind, m) {
+				g.pass(func() { h(kind, m.Data, nil) })
+			}
+		})
+		if err != nil {
+			unsubscribe(subs...)
+			return fmt.Errorf("subscribe to %s: %w", subject, err)
 		}
-	})
-	if err != nil {
-		return fmt.Errorf("subscribe to %s: %w", all, err)
+		subs = append(subs, sub)
 	}
 	w.mu.Lock()
 	w.handle = func(kind events.Kind) nats.MsgHandler {
@@ -267,61 +287,77 @@ func (w *Worker) Serve(ctx context.Context, h func(events.Kind, []byte, func([]b
 			}
 		}
 	}
-	err = w.subscribe()
+	err := w.subscribeLocked()
 	w.mu.Unlock()
 	if err == nil {
 		<-ctx.Done()
 	}
-	drain(append(w.forget(), heard)...)
+	drain(append(w.forget(), subs...)...)
 	return err
 }
 
-// subscribe brings subscriptions in line with what is attended to. The lock is held.
-func (w *Worker) subscribe() (err error) {
+// subscribeLocked brings subscriptions in line with what is attended to, as far as it can, and
+// returns the first error.
+func (w *Worker) subscribeLocked() error {
 	if w.handle == nil {
 		return nil
 	}
-	w.shards = append(w.shards, make([][]*nats.Subscription, max(len(w.attended)-len(w.shards), 0))...)
-	for i := range w.shards {
-		attended := i < len(w.attended) && w.attended[i]
-		switch {
-		case attended && w.shards[i] == nil:
-			w.shards[i], err = w.subscribeTo(i)
-		case !attended:
-			unsubscribe(w.shards[i]...)
-			w.shards[i] = nil
-		}
-		if err != nil {
-			return err
-		}
-	}
+	var errs [3]error
+	w.any, errs[0] = w.follow(w.any, w.attended, false)
+	w.own, errs[1] = w.follow(w.own, w.owned, true)
 	switch answers := slices.Contains(w.attended, true); {
 	case answers && w.hellos == nil:
-		w.hellos, err = w.conn.QueueSubscribe(w.ns+".hello.v1.>", queueGroup, w.handle(events.KindHello))
+		w.hellos, errs[2] = w.conn.QueueSubscribe(w.ns+".hello.v1.>", queueGroup, w.handle(events.KindHello))
 	case !answers && w.hellos != nil:
 		unsubscribe(w.hellos)
 		w.hellos = nil
 	}
-	return err
+	return cmp.Or(errs[:]...)
 }
 
-// subscribeTo subscribes to what is sent to any aggregator of a shard, and to this one. Both are of
-// the queue group, since aggregators of before IDs subscribe to either: one of all gets a message.
-func (w *Worker) subscribeTo(shard int) (subs []*nats.Subscription, err error) {
-	for _, of := range []struct {
-		kind   events.Kind
-		format uint32
-	}{{events.KindReport, events.FormatPlain}, {events.KindReport, events.FormatRefunds}, {events.KindLease, events.FormatPlain}} {
-		to := topic(w.ns, of.kind, of.format)
-		any, here := fmt.Sprintf("%s%d.>", to, shard), fmt.Sprintf("%s%d-%x.>", to, shard, w.id)
-		sub, err := w.conn.QueueSubscribe(any, queueGroup, w.handle(of.kind))
-		if err == nil {
-			subs = append(subs, sub)
-			sub, err = w.conn.QueueSubscribe(here, queueGroup, w.handle(of.kind))
+// follow brings the subscriptions of one role in line with the shards that are wanted in it: as the
+// owner, or as one of all.
+func (w *Worker) follow(
+	shards [][]*nats.Subscription, wanted []bool, asOwner bool,
+) (_ [][]*nats.Subscription, err error) {
+	shards = append(shards, make([][]*nats.Subscription, max(len(wanted)-len(shards), 0))...)
+	for i := range shards {
+		switch want := i < len(wanted) && wanted[i]; {
+		case want && shards[i] == nil:
+			var failed error
+			shards[i], failed = w.subscribeTo(uint32(i), asOwner)
+			err = cmp.Or(err, failed)
+		case want || shards[i] == nil:
+		case asOwner && i < len(w.attended) && w.attended[i]:
+			go finish(shards[i])
+			shards[i] = nil
+		default:
+			unsubscribe(shards[i]...)
+			shards[i] = nil
 		}
+	}
+	return shards, err
+}
+
+// subscribeTo subscribes to the requests to a shard in one role. An owner is in no queue group: of
+// two workers that both believe to be the owner both get its requests, so that none is lost with
+// one that has stopped without a word.
+func (w *Worker) subscribeTo(shard uint32, asOwner bool) (subs []*nats.Subscription, err error) {
+	group := queueGroup
+	if asOwner {
+		group = ""
+	}
+	for _, to := range []events.Address{
+		{Kind: events.KindReport, Format: events.FormatPlain},
+		{Kind: events.KindReport, Format: events.FormatRefunds},
+		{Kind: events.KindLease, Format: events.FormatPlain},
+	} {
+		to.Shard, to.ToOwner = shard, asOwner
+		subject := w.ns + "." + to.String() + ".>"
+		sub, err := w.conn.QueueSubscribe(subject, group, w.handle(to.Kind))
 		if err != nil {
 			unsubscribe(subs...)
-			return nil, fmt.Errorf("subscribe to %s and %s: %w", any, here, err)
+			return nil, fmt.Errorf("subscribe to %s: %w", subject, err)
 		}
 		subs = append(subs, sub)
 	}
@@ -332,11 +368,11 @@ func (w *Worker) subscribeTo(shard int) (subs []*nats.Subscription, err error) {
 func (w *Worker) forget() (subs []*nats.Subscription) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	subs = slices.Concat(w.shards...)
+	subs = slices.Concat(slices.Concat(w.any...), slices.Concat(w.own...))
 	if w.hellos != nil {
 		subs = append(subs, w.hellos)
 	}
-	w.shards, w.hellos, w.handle = nil, nil, nil
+	w.any, w.own, w.hellos, w.handle = nil, nil, nil, nil
 	return subs
 }
 
@@ -362,6 +398,19 @@ func drain(subs ...*nats.Subscription) {
 			return
 		}
 	}
+}
+
+// finish ends the subscriptions of a former owner when it has been handed what has come meanwhile;
+// at the latest after drainTimeout. Draining would ask the server for each of them.
+func finish(subs []*nats.Subscription) {
+	waits := func(s *nats.Subscription) bool {
+		messages, _, err := s.Pending()
+		return err == nil && messages > 0
+	}
+	for deadline := time.Now().Add(drainTimeout); slices.ContainsFunc(subs, waits) && time.Now().Before(deadline); {
+		time.Sleep(time.Millisecond)
+	}
+	unsubscribe(subs...)
 }
 
 // unsubscribe fails only when the connection or a subscription is closed already.

@@ -1,87 +1,288 @@
-// Package fleet is an aggregator's knowledge of the fleet: its time, and its live checkers.
+// Package fleet is an aggregator's knowledge of the fleet, its time and its live checkers, and its
+// own time.
 package fleet
 
 import (
-	"slices"
 	"sync"
+	"time"
 )
 
-// Clock compares the aggregator's own clock with the store's. Each reading of the store's clock is
-// off by at most half its round trip, so of the last few the one with the shortest counts.
+// Clock tells the fleet's time, which never steps.
 //
-// The first reading sets the fleet's time. When the store's clock is set later, or another node
-// with another clock takes over, the fleet's time slews there: checkers follow it at twice that
-// pace at most, so that aggregators and checkers stay together. If it stepped, hits would be late
-// or refused until every checker had followed.
+// The fleet's time is the store's clock plus an offset that the store keeps on record. One
+// aggregator, the *keeper*, sees to it; all follow the store and the keeper, where these agree with
+// their own time. When the store's clock is set, or another node with another clock takes over, the
+// keeper goes on by its own clock and changes the offset on record. So the next keeper, and an
+// aggregator that starts alone, go on as well: if the fleet's time stepped, hits would be late or
+// refused until every checker had followed.
 //
-// The zero value is a clock without readings. Its methods are safe for concurrent use.
+// The keeper then lets the offset return to 0, by trimShare: in the long run the store's clock is
+// the right one, and calendar windows and blocks that end at a time of day go by real time. At this
+// pace it is a small part of the drift of crystals that all errors allow for.
+//
+// Each comparison of two clocks is off by at most half its round trip. A good one takes precedence,
+// until it is so old that the clocks may have drifted apart by more than a newer one is off. Where
+// two clocks contradict each other, a third one says which of them is right.
+//
+// The zero value is a clock that knows nothing. Its methods are safe for concurrent use; times are
+// in ns.
 type Clock struct {
-	mu       sync.Mutex
-	readings []reading // the last few, the newest last
-	best     reading
+	mu      sync.Mutex
+	store   look  // at the store's clock, without the offset on record
+	kept    int64 // the offset on record
+	peer    look  // at another aggregator's fleet time: the best
+	witness look  // the newest at the time of one that is not the keeper
+	looked  int64 // own time of the last look at the store's clock
+	doubted int64 // own time since which looks have contradicted; 0 if they do not
 
+	began  int64 // own time of the first Start
 	known  bool
-	first  int64 // how far off the first reading, which set the offset, may have been
 	offset int64 // the fleet's time less our own
 	slewed int64 // own time at which offset was right
+	target look  // where offset is going
+	rough  int64 // how far off the offset may be because of the first look
 }
 
-// slewShare is the part of the elapsed time by which the fleet's time slews at most.
-const slewShare = 40
-
-// reading is one comparison: the store's time less our own, right to ± half the round trip.
-type reading struct {
-	offset, half int64
+// look is one comparison: a clock less our own, right to ± half. It was begun at own time sent, and
+// ended at own time at.
+type look struct {
+	offset, half, sent, at int64
+	taken                  bool
 }
 
 const (
-	// maxReadings is how many readings are compared.
-	maxReadings = 8
-	// slack is how far two clocks may drift apart over these readings, in ns.
-	slack = 5_000_000
+	// slewShare is the part of the elapsed time by which the fleet's time slews at most. Checkers
+	// can follow at twice that pace.
+	slewShare = 40
+	// trimShare is the part of the elapsed time by which the offset on record returns to 0.
+	trimShare = 50_000
+	// maxTrim is for how long it returns at most from one look at the store's clock to the next.
+	maxTrim = int64(10 * time.Second)
+	// driftShare bounds how fast two clocks drift apart: by 220 ppm, as crystals are good to 100 ppm,
+	// and the offset returns to 0 by 20.
+	driftShare = 4545
+	// allowed is how old a look may be before Error says how far the clocks may have drifted since:
+	// checkers themselves allow for 1 ms.
+	allowed = driftShare * int64(time.Millisecond)
+	// slack is by how much looks may contradict without a cause.
+	slack = int64(5 * time.Millisecond)
+	// good is how far off a look is at most that sets anything at once, and patience how long a
+	// good one is waited for.
+	good     = int64(5 * time.Millisecond)
+	patience = int64(3 * time.Second)
+	// recorded is how far off a look is at most that goes on record, as an offset without an error,
+	// while a better one may come within believeStore.
+	recorded = int64(50 * time.Millisecond)
+	// believeStore is after how long an aggregator believes a store that contradicts it if it is not the
+	// keeper, and no keeper is heard: as where NATS is away, or forbids aggregators to hear each other.
+	believeStore = int64(time.Minute)
 )
 
-// Observe adds a reading: the store's clock showed theirs at some moment between own times sent and
-// got.
-func (c *Clock) Observe(sent, got, theirs int64) {
+// halfAt is how far off a look is at an own time.
+func (l look) halfAt(now int64) int64 { return l.half + max(now-l.at, 0)/driftShare }
+
+// agrees says whether two looks can both be right.
+func (l look) agrees(o look, now int64) bool {
+	return abs(l.offset-o.offset) <= l.halfAt(now)+o.halfAt(now)+slack
+}
+
+// take replaces a look by a newer one that is better, or shows that one of the clocks was set.
+func (l *look) take(n look) {
+	if !l.taken || n.half <= l.halfAt(n.at) || !l.agrees(n, n.at) {
+		*l = n
+	}
+}
+
+// ObserveStore takes in that the store's clock showed theirs at some moment between own times sent
+// and got, with an offset on record; keeper says whether this aggregator is the keeper, and hears
+// the others, if there are any. It returns the offset that the store is to keep from now on.
+func (c *Clock) ObserveStore(sent, got, theirs, kept int64, keeper bool) (keep int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	half := max(got-sent, 0) / 2
-	r := reading{offset: theirs - (sent + half), half: half}
-	if len(c.readings) > 0 && abs(r.offset-c.best.offset) > r.half+c.best.half+slack {
-		c.readings = nil // both cannot be right: one of the clocks was set
-	}
-	c.readings = append(c.readings, r)
-	c.readings = c.readings[max(len(c.readings)-maxReadings, 0):]
-	c.best = r
-	for _, o := range slices.Backward(c.readings) { // of equals the newest wins
-		if o.half < c.best.half {
-			c.best = o
+	c.store.take(look{theirs - (sent + half), half, sent, got, true})
+	c.kept = kept
+	since := min(got-c.looked, maxTrim)
+	c.looked = got
+	by := c.byStoreLocked()
+	switch {
+	case !c.known:
+	case c.followLocked(by, got):
+		if keeper {
+			most := since / trimShare
+			c.kept -= min(max(kept, -most), most)
+		}
+	default:
+		own, other, waited := c.judgeLocked(by, got)
+		longer := got-c.doubted >= believeStore
+		switch {
+		case other, longer && !keeper: // our own clock was suspended
+			c.setLocked(by, got)
+		case !keeper, by.halfAt(got) > recorded && !longer:
+		case own, waited: // the store's clock was set
+			c.doubted = 0
+			c.kept = c.offset - c.store.offset
 		}
 	}
-	if !c.known {
-		c.known, c.first, c.offset, c.slewed = true, c.best.half, c.best.offset, got
+	return c.kept
+}
+
+// byStoreLocked is the fleet's time as the store tells it.
+func (c *Clock) byStoreLocked() look {
+	by := c.store
+	by.offset += c.kept
+	return by
+}
+
+// ObservePeer takes in that another aggregator's fleet time was theirs at own time got, right to ±
+// half, in an exchange of messages begun at own time sent; keeper says that it is the keeper.
+func (c *Clock) ObservePeer(sent, got, theirs, half int64, keeper bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	by := look{theirs - got, half, sent, got, true}
+	c.peer.take(by)
+	if !keeper {
+		c.witness = by
+	}
+	if !c.known || !keeper || c.followLocked(by, got) {
+		return
+	}
+	own, other, waited := c.judgeLocked(by, got)
+	switch {
+	case own: // it is the keeper whose clock is wrong
+		c.doubted = 0
+	case other, c.looked > c.doubted && (waited || by.half <= good): // the store contradicts, too
+		c.setLocked(by, got)
 	}
 }
 
-// Time converts own time to the fleet's.
+// judgeLocked says whether own time is right, or a look that contradicts it: what a third clock
+// agrees with, and only that. The third one must have been looked at since they contradict: a
+// machine that was suspended does not know it, and what it has seen before is out of date. If
+// neither is known to be right, waited says whether it has waited long enough for that.
+func (c *Clock) judgeLocked(by look, now int64) (own, other, waited bool) {
+	if c.doubted == 0 {
+		c.doubted = now
+	}
+	waited = now-c.doubted >= patience
+	if by.half > good && !waited { // a better one may come
+		return false, false, false
+	}
+	third, ours := c.witness, look{offset: c.offset, half: c.errorLocked(now), at: now}
+	if third.sent < c.doubted {
+		return false, false, waited
+	}
+	own, other = third.agrees(ours, now), third.agrees(by, now)
+	return own && !other, other && !own, waited
+}
+
+// followLocked has the fleet's time slew to a look, if that is the better one. It returns false if
+// the two contradict each other.
+func (c *Clock) followLocked(by look, now int64) bool {
+	c.slewLocked(now)
+	off, err := abs(by.offset-c.offset), c.errorLocked(now)
+	if off > by.halfAt(now)+err+slack {
+		return false
+	}
+	c.doubted = 0
+	if by.halfAt(now) > err {
+		return true
+	}
+	c.target = by
+	if c.rough > good && by.half < c.rough/2 && off > slack { // the first look was a bad one
+		c.offset = by.offset
+	}
+	c.rough = min(c.rough, by.half)
+	return true
+}
+
+func (c *Clock) setLocked(by look, now int64) {
+	c.known, c.offset, c.slewed, c.target, c.rough = true, by.offset, now, by, by.half
+	c.doubted = 0
+}
+
+// Start sets the fleet's time if it is not known and can be, at own time now: by an aggregator that
+// knows it, else, once this one has listened for others, by the store. It waits for a good look, for
+// at most 3 s since its first call; told says that an aggregator that knows the time is heard.
+func (c *Clock) Start(now int64, listened, told bool) (known bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.began == 0 {
+		c.began = now
+	}
+	waits := now-c.began < patience
+	switch {
+	case c.known:
+	case c.peer.taken:
+		if !waits || c.peer.half <= good {
+			c.setLocked(c.peer, now)
+		}
+	case waits && (told || !listened):
+	case c.store.taken:
+		if !waits || c.store.half <= good {
+			c.setLocked(c.byStoreLocked(), now)
+		}
+	}
+	return c.known
+}
+
+// Wants says whether another look at the store's clock is wanted soon: the last one was too bad to
+// set anything.
+func (c *Clock) Wants() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.doubted != 0 && c.looked-c.doubted < patience || !c.known && c.store.half > good
+}
+
+// Known says whether the fleet's time is known.
+func (c *Clock) Known() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.known
+}
+
+// Time converts own time to the fleet's. While that is not known, it is what the store says.
 func (c *Clock) Time(now int64) int64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if most := (now - c.slewed) / slewShare; most > 0 {
-		c.offset += min(max(c.best.offset-c.offset, -most), most)
-		c.slewed = now
+	if !c.known {
+		return now + c.byStoreLocked().offset
 	}
+	c.slewLocked(now)
 	return now + c.offset
 }
 
-// Error is how far off the fleet's time may be: half of the best reading's round trip, and the part
-// of the first one's error that is not corrected yet. That the store's clock was set is no error:
-// all aggregators slew there alike.
-func (c *Clock) Error() int64 {
+// Earliest is the earliest that the fleet's time may be at own time now.
+func (c *Clock) Earliest(now int64) int64 { return c.Time(now) - c.Error(now) }
+
+func (c *Clock) slewLocked(now int64) {
+	if most := (now - c.slewed) / slewShare; most > 0 {
+		c.offset += min(max(c.target.offset-c.offset, -most), most)
+		c.slewed = now
+	}
+}
+
+// Tell is what to tell another aggregator at own time now: the fleet's time, and how far off it may be.
+func (c *Clock) Tell(now int64) (time, err int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.best.half + min(abs(c.best.offset-c.offset), c.first)
+	c.slewLocked(now)
+	return now + c.offset, c.errorLocked(now)
+}
+
+// Error is how far off the fleet's time may be at own time now: by the look that it follows, by what
+// it has not slewed yet, and by what the clocks have drifted apart since, beyond the 1 ms that
+// checkers allow for. Until it is known, that is any time.
+func (c *Clock) Error(now int64) int64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.slewLocked(now)
+	return c.errorLocked(now - allowed)
+}
+
+// errorLocked is how far off the fleet's time may be, as of the drift until own time now.
+func (c *Clock) errorLocked(now int64) int64 {
+	return c.target.halfAt(now) + abs(c.target.offset-c.offset)
 }
 
 func abs(n int64) int64 {

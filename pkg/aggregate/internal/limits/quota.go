@@ -48,7 +48,7 @@ func NewQuota(most int) *Quota {
 func (q *Quota) Admit(epoch uint64, rules []*events.Rule, now int64) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	o := q.ownerLocked(events.OwnerOf(epoch))
+	o := q.ownerLocked(events.CredentialOf(epoch))
 	if now-o.turned >= int64(quotaTurn) {
 		o.old, o.young, o.turned = o.young, make(map[uint64]struct{}), now
 	}

@@ -28,8 +28,7 @@ type place struct{ key, request int }
 // Leases merges lease requests and answers them, and keeps its memory for the next batch. One
 // goroutine uses it at a time.
 type Leases struct {
-	aggregator uint64
-	tolerance  int64 // how far in the future a bucket may start, in ns
+	tolerance int64 // how far in the future a bucket may start, in ns
 
 	batch storage.LeaseBatch
 	rules rules
@@ -40,10 +39,10 @@ type Leases struct {
 	counts []int64  // memory to work with
 }
 
-// NewLeases returns a Leases for the aggregator that checkers can address by this number. It
-// ignores returns of buckets that start more than tolerance nanoseconds in the future.
-func NewLeases(aggregator uint64, tolerance int64) *Leases {
-	return &Leases{aggregator: aggregator, tolerance: tolerance, rules: newRules(), keys: newKeys()}
+// NewLeases returns a Leases that ignores returns of buckets that start more than tolerance
+// nanoseconds in the future.
+func NewLeases(tolerance int64) *Leases {
+	return &Leases{tolerance: tolerance, rules: newRules(), keys: newKeys()}
 }
 
 // Merge merges requests of different checkers, all of one shard, at the fleet's time now, and sorts
@@ -149,8 +148,7 @@ func (b *Leases) Grant(r *LeaseRequest, leased *storage.Leased) *events.Grant {
 	*g = events.Grant{
 		Epoch: r.Epoch, Shard: r.Message.GetShard(), Sequence: r.Sequence,
 		Generation: leased.State.Generation, Version: leased.State.Version,
-		Aggregator: b.aggregator,
-		Age:        g.Age[:0], Granted: g.Granted[:0], Spoken: g.Spoken[:0], WaitMs: g.WaitMs[:0],
+		Age: g.Age[:0], Granted: g.Granted[:0], Spoken: g.Spoken[:0], WaitMs: g.WaitMs[:0],
 	}
 	for i, at := range r.places {
 		key := &leased.Keys[at.key]

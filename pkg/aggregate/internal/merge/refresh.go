@@ -11,12 +11,7 @@ import (
 
 // Answers makes the answers to reports, and keeps its memory for the next. One goroutine uses it at
 // a time.
-type Answers struct {
-	// Aggregator is the number by which checkers can address this aggregator.
-	Aggregator uint64
-
-	refresh events.Refresh
-}
+type Answers struct{ refresh events.Refresh }
 
 // Refresh is the answer to a report of an applied batch: the totals of its keys. It is valid until
 // the next call.
@@ -27,7 +22,7 @@ func (a *Answers) Refresh(
 	a.refresh = events.Refresh{
 		Epoch: m.GetEpoch(), Shard: m.GetShard(), Sequence: m.GetSequence(),
 		Generation: applied.State.Generation, Version: applied.State.Version,
-		Repeated: r.Repeated, Aggregator: a.Aggregator, Uncovered: r.Uncovered,
+		Repeated: r.Repeated, Uncovered: r.Uncovered,
 		Refunding: refunds.Hints(old.Refunding, batch, r.rules),
 		KeyCells:  old.KeyCells[:0], Age: old.Age[:0], Total: old.Total[:0],
 		LevelAge: old.LevelAge[:0], Level: old.Level[:0], Overflow: old.Overflow[:0],

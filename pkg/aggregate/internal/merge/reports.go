@@ -29,6 +29,10 @@ type Report struct {
 	keys  []int32 // by key of the message, the same
 }
 
+// onlyReads says whether the report is an aggregator's own, which has no hits, and gives none back.
+// It leaves no mark, so a batch of it alone changes nothing in the store.
+func (r *Report) onlyReads() bool { return r.Own && len(r.Message.GetSettlements()) == 0 }
+
 // none is in the place of a rule or key whose kind of hits this build does not know: it is neither
 // counted nor answered.
 const none = -1
@@ -67,7 +71,7 @@ func (b *Reports) Merge(
 	for _, r := range reports {
 		m := r.Message
 		b.batch.Made = max(b.batch.Made, min(m.GetMade(), now))
-		if !r.Repeated {
+		if !r.Repeated && !r.onlyReads() {
 			b.batch.Marks = append(b.batch.Marks, storage.Mark{Epoch: m.GetEpoch(), Sequence: m.GetSequence()})
 			b.reports = append(b.reports, r)
 		}
@@ -174,7 +178,7 @@ func (b *Reports) addCells(r *Report, key int32, at *span, ages []int64, values 
 		hits := int64(values[j])
 		counts := b.addHits(key, at, at.newest-age, hits, r.Repeated)
 		if counts && b.settling.rules[at.rule] {
-			c, _ := b.credit(events.OwnerOf(r.Epoch), at.rule, at.newest-age)
+			c, _ := b.credit(events.CredentialOf(r.Epoch), at.rule, at.newest-age)
 			c.Reported = min(storage.Sum(c.Reported, hits), storage.MaxCredit)
 		}
 	}

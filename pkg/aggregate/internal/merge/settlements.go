@@ -128,7 +128,7 @@ func (b *Reports) addSettlements(r *Report) {
 			continue
 		}
 		s.fates[id] = merged
-		id.Sender = events.OwnerOf(r.Epoch)
+		id.Sender = events.CredentialOf(r.Epoch)
 		b.batch.Settled = append(b.batch.Settled, id)
 	}
 }
@@ -143,7 +143,7 @@ func (b *Reports) settle(m *events.Settlement, r *Report) bool {
 	rule := b.rule(wire, storage.Admitted)
 	at := b.spanOf(rule, wire.GetNewest())
 	live := at.newest >= at.first && at.newest <= at.last
-	if live && hits < 0 && !r.Own && !b.cover(events.OwnerOf(r.Epoch), rule, at.newest, -hits) {
+	if live && hits < 0 && !r.Own && !b.cover(events.CredentialOf(r.Epoch), rule, at.newest, -hits) {
 		return false
 	}
 	text := string(m.GetCharge().GetKey())

@@ -5,6 +5,7 @@ package queue
 import (
 	"math"
 	"sync"
+	"time"
 )
 
 // Never is a time that does not come.
@@ -16,6 +17,7 @@ type Header struct {
 	Reply           func([]byte) error
 	Arrived         int64 // own time
 	Weight          int   // share of a batch's budget
+	Size            int   // in bytes
 }
 
 // Head returns the header; types that embed one are requests.
@@ -33,21 +35,24 @@ type Queue[R Request] struct {
 	budget int   // weight of a full batch
 
 	mu       sync.Mutex
-	requests []R // in order of arrival
-	byEpoch  map[uint64]R
+	requests []*entry[R] // in order of arrival
+	byEpoch  map[uint64]*entry[R]
 	inFlight map[uint64]struct{} // epochs that have a request in a batch
 	weight   int                 // of all requests
 	armed    int64               // when the next sleeping goroutine wakes, own time
 }
 
-// New returns an empty queue. A request waits for delay nanoseconds, or until the requests weigh as
-// much as the budget.
-func New[R Request](delay int64, budget int) *Queue[R] {
+// entry is the place of one checker's request.
+type entry[R Request] struct{ request R }
+
+// New returns an empty queue. A request waits for delay, or until the requests weigh as much as the
+// budget.
+func New[R Request](delay time.Duration, budget int) *Queue[R] {
 	return &Queue[R]{
 		Wake:     make(chan struct{}, 1),
-		delay:    delay,
+		delay:    int64(delay),
 		budget:   budget,
-		byEpoch:  make(map[uint64]R),
+		byEpoch:  make(map[uint64]*entry[R]),
 		inFlight: make(map[uint64]struct{}),
 		armed:    Never,
 	}
@@ -76,14 +81,22 @@ func (q *Queue[R]) Add(r R) Outcome {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	h := r.Head()
-	if old, ok := q.byEpoch[h.Epoch]; ok {
-		return q.replaceLocked(old, r)
+	if e, ok := q.byEpoch[h.Epoch]; ok {
+		old := e.request.Head()
+		if h.Sequence < old.Sequence {
+			return Stale
+		}
+		h.Arrived = old.Arrived
+		q.weight += h.Weight - old.Weight
+		e.request = r
+		return Replaced
 	}
 	if q.weight > maxWeight {
 		return Full
 	}
-	q.byEpoch[h.Epoch] = r
-	q.requests = append(q.requests, r)
+	e := &entry[R]{r}
+	q.byEpoch[h.Epoch] = e
+	q.requests = append(q.requests, e)
 	before := q.weight
 	q.weight += h.Weight
 	if h.Arrived+q.delay < q.armed || before < q.budget && q.weight >= q.budget {
@@ -92,29 +105,29 @@ func (q *Queue[R]) Add(r R) Outcome {
 	return Queued
 }
 
-// WakeUp has a sleeping goroutine ask for Due again.
+// Repeats returns whether this request of a checker waits already. A repeat of it changes nothing but
+// where the answer goes.
+func (q *Queue[R]) Repeats(epoch, sequence uint64, size int, reply func([]byte) error) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	e, ok := q.byEpoch[epoch]
+	if !ok {
+		return false
+	}
+	h := e.request.Head()
+	if h.Sequence != sequence || h.Size != size {
+		return false
+	}
+	h.Reply = reply
+	return true
+}
+
+// WakeUp has a sleeping goroutine ask again whether anything is due.
 func (q *Queue[R]) WakeUp() {
 	select {
 	case q.Wake <- struct{}{}:
 	default:
 	}
-}
-
-// replaceLocked puts r in the place of an older request of its checker; it is due when that was.
-func (q *Queue[R]) replaceLocked(old, r R) Outcome {
-	from, to := old.Head(), r.Head()
-	if to.Sequence < from.Sequence {
-		return Stale
-	}
-	to.Arrived = from.Arrived
-	q.weight += to.Weight - from.Weight
-	q.byEpoch[to.Epoch] = r
-	for i := range q.requests {
-		if q.requests[i].Head() == from {
-			q.requests[i] = r
-		}
-	}
-	return Replaced
 }
 
 // Due is when the next batch should be taken, in own time, 0 if at once; [Never] if nothing can be
@@ -128,14 +141,15 @@ func (q *Queue[R]) Due() int64 {
 
 func (q *Queue[R]) dueLocked() int64 {
 	at, weight := Never, 0
-	for _, r := range q.requests {
-		if q.isInFlightLocked(r) {
+	for _, e := range q.requests {
+		if q.isInFlightLocked(e.request) {
 			continue
 		}
+		h := e.request.Head()
 		if at == Never {
-			at = r.Head().Arrived + q.delay
+			at = h.Arrived + q.delay
 		}
-		if weight += r.Head().Weight; weight >= q.budget {
+		if weight += h.Weight; weight >= q.budget {
 			return 0
 		}
 	}
@@ -149,25 +163,29 @@ func (q *Queue[R]) Take(dst []R) []R {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	weight, kept := 0, 0
-	for i, r := range q.requests {
-		if weight > 0 && weight+r.Head().Weight > q.budget {
+	for i, e := range q.requests {
+		h := e.request.Head()
+		if weight > 0 && weight+h.Weight > q.budget {
 			kept += copy(q.requests[kept:], q.requests[i:])
 			break
 		}
-		if q.isInFlightLocked(r) {
-			q.requests[kept] = r
+		if q.isInFlightLocked(e.request) {
+			q.requests[kept] = e
 			kept++
 			continue
 		}
-		weight += r.Head().Weight
-		dst = append(dst, r)
-		delete(q.byEpoch, r.Head().Epoch)
-		q.inFlight[r.Head().Epoch] = struct{}{}
+		weight += h.Weight
+		dst = append(dst, e.request)
+		delete(q.byEpoch, h.Epoch)
+		q.inFlight[h.Epoch] = struct{}{}
 	}
 	clear(q.requests[kept:])
 	q.requests = q.requests[:kept]
 	q.weight -= weight
 	q.armed = Never
+	if q.dueLocked() != Never { // another goroutine may take the rest
+		q.WakeUp()
+	}
 	return dst
 }
 
@@ -183,6 +201,16 @@ func (q *Queue[R]) Done(requests []R) {
 func (q *Queue[R]) isInFlightLocked(r R) bool {
 	_, ok := q.inFlight[r.Head().Epoch]
 	return ok
+}
+
+// Oldest is when the oldest request in the queue arrived, own time; [Never] if there is none.
+func (q *Queue[R]) Oldest() int64 {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if len(q.requests) == 0 {
+		return Never
+	}
+	return q.requests[0].request.Head().Arrived
 }
 
 // Len is the number of requests in the queue.

@@ -110,7 +110,7 @@ type aged struct {
 type ReportState struct {
 	Build      uint64     // the report that Index belongs to
 	Index      [Kinds]int // of the rule in that report, by kind of hits; -1 if it is not there
-	QueuedLate bool       // it is in its shard's queue of groups with late hits
+	QueuedLate bool       // its late hits wait for their report
 
 	InFlight, Answered, Lost int64 // hits
 }

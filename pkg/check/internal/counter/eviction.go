@@ -35,7 +35,7 @@ func (c Locked) ageForecast(fleet int64) {
 func (h *Host) evictForecasts(fleet int64) {
 	q := &h.forecasts
 	for range min(q.Len(), looksAtOnce) {
-		if fleet < q.Peek().Due {
+		if due := q.Peek().Due; fleet < due && due <= fleet+int64(idle.LaterLook) { // later: the clock was set back
 			return
 		}
 		f := q.Pop()
@@ -149,6 +149,8 @@ func (c Locked) mayLeave(room, fleet int64, crowded bool) bool {
 		return p.IsIdle(c.Moment(fleet)) && (crowded || c.isEmpty() || over)
 	}
 	switch {
+	case c.Forecast() != nil && !crowded && c.silent(fleet) < activityUnits(idle.FirstLook):
+		return false // what it has learnt is of use again soon, though the window is empty now
 	case c.isEmpty() || over:
 		return true
 	case c.Group.Host.Config.Local: // no other checker or store has this count

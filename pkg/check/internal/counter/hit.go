@@ -23,8 +23,9 @@ type Hit struct {
 
 	// Set by Consider.
 
-	room, At int64 // known room in hits, and the time at which the buckets were read
-	Left     int64 // hits that may still pass
+	room, At int64                // known room in hits, and the time at which the buckets were read
+	Left     int64                // hits that may still pass
+	Fresh    fleetstate.Freshness // of the shard, as the limits see it
 	Passes   bool
 	shared   bool // see isShared
 	Exceeds  bool // it is beyond the limit, if it passes
@@ -50,13 +51,17 @@ func (h *Hit) whole() *Limits {
 func (h *Hit) Consider(now int64) bool {
 	c, cost := h.Counter, h.Cost
 	h.MeasureRoom(now)
-	h.shared = c.Group.isShared()
+	h.shared, h.Fresh = c.Group.isShared(), c.Group.Freshness(h.By, c.Key())
 	var wholeRoom int64
 	if h.Plain != nil {
 		wholeRoom = h.measure()
 	}
 	if c.Group.Strict == nil {
-		switch c.freshness(h.By) {
+		f := h.Fresh
+		if c.overflow {
+			f = c.freshness(h.By)
+		}
+		switch f {
 		case fleetstate.LocalShare:
 			h.room = c.localRoom(h.By, h.At, h.room)
 		case fleetstate.Outage:

@@ -1,6 +1,11 @@
 package counter
 
-import "github.com/offpath-io/offpath/pkg/check/internal/level"
+import (
+	"math"
+	"slices"
+
+	"github.com/offpath-io/offpath/pkg/check/internal/level"
+)
 
 // How answers, alarms and settlements change a counter.
 
@@ -172,20 +177,65 @@ func (counter *Counter) Settle(bucket, hits, fleet int64) (soon bool) {
 	return c.Forecast() != nil || room <= t.Limit/2
 }
 
-// Rebucket moves the counter's hits when the clock is corrected by a step: to the nearest bucket,
-// and at most to that of now.
+// Rebucket moves the counter's pending hits when the clock is corrected by a step: to the nearest
+// bucket, and at most to that of now. What was reported stays where the store has it. Hits that
+// have spent permits stay in the permits' bucket.
 func (counter *Counter) Rebucket(step, fleet int64) {
 	c := counter.Lock()
 	defer c.Unlock()
-	size := int64(c.Group.Shape.BucketSize())
 	c.Withdraw(fleet)
-	by := floorDiv(step+size/2, size)
-	c.Newest += by
-	if l := c.level(); l != nil {
-		l.Rebucket(by, step)
+	c.Touch(fleet)     // it may have been active in the future
+	c.setForecast(nil) // its past may lie there, too
+	if p := c.Permits(); p != nil {
+		p.Rebucket(c.Group.Shape.Bucket(fleet))
+		if p.Newest() != math.MinInt64 {
+			return
+		}
 	}
+	if step < 0 && c.Newest <= c.Group.Shape.Bucket(fleet) {
+		return // a check has moved them since the step, or they are older than it
+	}
+	size := int64(c.Group.Shape.BucketSize())
+	by := floorDiv(step+size/2, size)
+	switch l := c.level(); {
+	case !c.Is(Informed | InFlight): // nothing has been reported
+		c.Newest += by
+		if l != nil {
+			l.Rebucket(by, step)
+		}
+		c.endBy(fleet)
+	case l == nil && c.hasPending():
+		c.movePending(by, fleet)
+	default:
+		c.endBy(fleet)
+	}
+}
+
+// endBy moves the hits of buckets after that of a fleet time into it.
+func (c Locked) endBy(fleet int64) {
 	if ahead := c.Newest - c.Group.Shape.Bucket(fleet); ahead > 0 {
 		c.pullBack(ahead)
+	}
+}
+
+// movePending moves the pending hits into buckets that are later by so many, at most that of a
+// fleet time; what has left every window is late.
+func (c Locked) movePending(by, fleet int64) {
+	newest, hits := c.Newest+by, slices.Clone(c.Pending())
+	for age, n := range hits {
+		c.Totals()[age] -= n
+	}
+	clear(c.Pending())
+	c.endBy(fleet)
+	c.rotate(fleet)
+	for age, n := range hits {
+		at := max(c.Newest-(newest-int64(age)), 0)
+		if at < int64(len(hits)) {
+			c.Totals()[at] += n
+			c.Pending()[at] += n
+		} else if n > 0 {
+			c.Group.addLate(n)
+		}
 	}
 }
 

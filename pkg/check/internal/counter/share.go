@@ -7,9 +7,9 @@ import (
 
 // The effect of the degradation levels and of the fleet's size on a counter.
 
-// Freshness returns the freshness that decisions by these limits are based on.
-func (g *Group) Freshness(t *Limits) fleetstate.Freshness {
-	return t.freshness(g.Host.Freshness())
+// Freshness returns the freshness that decisions by these limits about a key are based on.
+func (g *Group) Freshness(t *Limits, key string) fleetstate.Freshness {
+	return t.freshness(g.Host.FreshnessOf(g.Name, key))
 }
 
 // freshness returns the counter's freshness: a key in the store's overflow is decided as in an
@@ -18,7 +18,7 @@ func (c Locked) freshness(t *Limits) fleetstate.Freshness {
 	if c.overflow {
 		return t.freshness(fleetstate.Outage)
 	}
-	return c.Group.Freshness(t)
+	return c.Group.Freshness(t, c.Key())
 }
 
 // localShare is this checker's share of the room that a key had when nothing was pending. A hash

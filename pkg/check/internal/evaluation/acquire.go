@@ -84,7 +84,8 @@ type waiterPlace struct {
 // acquire decides. While only permits are lacking, it waits and decides again.
 func (a *evaluation) acquire(ctx context.Context, k *Waiting, attrs identity.Attributes, cost int64) (d Decision, err error) {
 	if q := &a.decisions[0]; len(a.decisions) == 1 && q.Cost == 1 && !q.barred && q.limits.Clauses == nil && !a.exact {
-		c, f := k.host.Table.Load(&q.limiter.Group, a.key(0)), k.host.Freshness()
+		g := &q.limiter.Group
+		c, f := k.host.Table.Load(g, a.key(0)), k.host.FreshnessOf(g.Name, a.key(0))
 		if c != nil && checkUnlocked(&d, q.limiter, q.limits, c, k.host.ExactTime(), f) {
 			q.noteCost()
 			return d, nil

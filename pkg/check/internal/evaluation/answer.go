@@ -36,21 +36,21 @@ func checkUnlocked(d *Decision, l *ruleset.Limiter, t *ruleset.Limits, c *counte
 	default:
 		return false
 	}
-	fillAt(d, l, t, left, f)
+	fill(d, l, t, left, f)
 	return true
 }
 
 // denyFull writes the fields that all denials for lack of room have.
-func denyFull(d *Decision, l *ruleset.Limiter, t *ruleset.Limits, now, room int64) {
-	fill(d, l, t, room)
+func denyFull(d *Decision, l *ruleset.Limiter, t *ruleset.Limits, now, room int64, f fleetstate.Freshness) {
+	fill(d, l, t, room, f)
 	d.Reset = l.Reset(t, now)
 	d.FillDenial(t.Rule)
 }
 
 // allow makes the decision for a hit that is charged to a bucket; end is how long until the bucket
 // ends.
-func allow(d *Decision, l *ruleset.Limiter, t *ruleset.Limits, end time.Duration, left int64) {
-	fill(d, l, t, left)
+func allow(d *Decision, l *ruleset.Limiter, t *ruleset.Limits, end time.Duration, left int64, f fleetstate.Freshness) {
+	fill(d, l, t, left, f)
 	d.Allowed = true
 	d.Reset = l.ResetAfter(t, end)
 }
@@ -70,17 +70,18 @@ func checkOverflow(d *Decision, l *ruleset.Limiter, t *ruleset.Limits, now int64
 // peekOverflow makes that decision without charging. If the idle cache remembers counts of the key,
 // they decide; otherwise the rule's OnOutage does.
 func peekOverflow(d *Decision, l *ruleset.Limiter, t *ruleset.Limits, now int64, key string, cost int64) {
+	f := l.Group.Freshness(&t.Limits, key)
 	if old := l.Group.Recall(key); old.Counter != nil && l.Group.Strict == nil {
 		c := counter.New(&l.Group, key, now)
 		c.Learn(old)
 		h := counter.Hit{Counter: c, By: &t.Limits, Cost: cost}
 		if room := h.MeasureRoom(now); cost > room {
-			denyFull(d, l, t, now, room)
+			denyFull(d, l, t, now, room, f)
 			d.RetryAfter = h.FitsIn(now)
 			return
 		}
 	}
-	fill(d, l, t, 0)
+	fill(d, l, t, 0, f)
 	d.Reset = l.Reset(t, now)
 	d.FillDenial(t.Rule)
 	switch {
@@ -96,11 +97,7 @@ func peekOverflow(d *Decision, l *ruleset.Limiter, t *ruleset.Limits, now int64,
 // fill writes the fields that all decisions of a rule have. It sets them one by one: copying a
 // whole decision that has just been written causes a store-to-load forwarding stall, which took
 // half of the time of a common check.
-func fill(d *Decision, l *ruleset.Limiter, t *ruleset.Limits, left int64) {
-	fillAt(d, l, t, left, l.Group.Freshness(&t.Limits))
-}
-
-func fillAt(d *Decision, l *ruleset.Limiter, t *ruleset.Limits, left int64, f fleetstate.Freshness) {
+func fill(d *Decision, l *ruleset.Limiter, t *ruleset.Limits, left int64, f fleetstate.Freshness) {
 	d.Freshness = f
 	d.Rule = t.Name
 	d.Limit = t.Shown

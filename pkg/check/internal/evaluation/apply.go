@@ -69,7 +69,7 @@ func (q *ruleDecision) decideBy(t *ruleset.Limits, attrs identity.Attributes) {
 
 // decideBarred makes the decision of a rule that bars the request.
 func (q *ruleDecision) decideBarred(d *Decision, now int64) {
-	fill(d, q.limiter, q.limits, 0)
+	fill(d, q.limiter, q.limits, 0, q.limiter.Group.Host.Freshness())
 	d.FillDenial(q.limits.Rule)
 	d.RetryAfter, d.Reset = q.retry, q.limiter.Reset(q.limits, now)
 }

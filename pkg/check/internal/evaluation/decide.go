@@ -35,7 +35,7 @@ func (a *evaluation) askAll(d *Decision, now int64) {
 	// The places of the deciding rule among those that can deny, and among the others. Of equal
 	// decisions the first rule's is taken.
 	by, observed := -1, -1
-	exceeded, shadow := false, -1
+	exceeded, shadow, fresh := false, -1, d.Freshness
 	for i := range a.decisions {
 		q := &a.decisions[i]
 		*next = Decision{}
@@ -44,6 +44,7 @@ func (a *evaluation) askAll(d *Decision, now int64) {
 			q.queue(next, now)
 		}
 		q.denies = !next.Allowed
+		fresh = max(fresh, next.Freshness)
 		place := &by
 		if q.isShadow() {
 			if q.denies && (shadow < 0 || q.place < a.decisions[shadow].place) {
@@ -66,7 +67,7 @@ func (a *evaluation) askAll(d *Decision, now int64) {
 	if worst != d {
 		*d = *worst
 	}
-	d.Exceeded = exceeded && d.Allowed
+	d.Exceeded, d.Freshness = exceeded && d.Allowed, fresh
 	if shadow >= 0 {
 		d.Shadow = a.decisions[shadow].limits.Name
 	}
@@ -99,7 +100,7 @@ func (q *ruleDecision) ask(d *Decision, now int64, key string) {
 func (q *ruleDecision) decide(d *Decision, now int64) {
 	q.prepare()
 	if !q.Consider(now) {
-		denyFull(d, q.limiter, q.limits, now, q.Left)
+		denyFull(d, q.limiter, q.limits, now, q.Left, q.Fresh)
 		d.RetryAfter = q.RetryAfter(now)
 		return
 	}
@@ -107,7 +108,7 @@ func (q *ruleDecision) decide(d *Decision, now int64) {
 	if q.Counter.Is(counter.Viewed) { // nothing will be charged
 		left += q.Cost
 	}
-	allow(d, q.limiter, q.limits, time.Duration(q.Counter.End()-now), left)
+	allow(d, q.limiter, q.limits, time.Duration(q.Counter.End()-now), left, q.Fresh)
 }
 
 // conclude charges one rule if all agreed, or counts the denial, and leaves an allowance or a block

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/offpath-io/offpath/pkg/check/internal/counter"
+	"github.com/offpath-io/offpath/pkg/check/internal/fleetstate"
 	"github.com/offpath-io/offpath/pkg/check/internal/ruleset"
 	"github.com/offpath-io/offpath/pkg/identity"
 	"github.com/offpath-io/offpath/pkg/rules"
@@ -62,8 +63,11 @@ func Explain(
 	return d, all
 }
 
-// Standing is Explain for the rules that limit the request, without the decision.
-func Standing(p *ruleset.Compiled, now int64, attrs identity.Attributes, cost int64) []Explanation {
+// Standing is Explain for the rules that limit the request, without the decision. It also returns
+// the worst freshness that they decide by.
+func Standing(
+	h *counter.Host, p *ruleset.Compiled, now int64, attrs identity.Attributes, cost int64,
+) ([]Explanation, fleetstate.Freshness) {
 	found := p.Rules.Find(nil, attrs)
 	all, decisions := make([]Explanation, 0, len(found)), make([]ruleDecision, 0, len(found))
 	for _, r := range found {
@@ -73,8 +77,10 @@ func Standing(p *ruleset.Compiled, now int64, attrs identity.Attributes, cost in
 			all, decisions = append(all, x), append(decisions, q)
 		}
 	}
-	explainAll(p, all, decisions, attrs, now)
-	return all
+	if len(decisions) == 0 {
+		return all, h.Freshness()
+	}
+	return all, explainAll(p, all, decisions, attrs, now).answer.Freshness
 }
 
 // explainRule explains how the rule at a place, which matches, applies to the caller.
@@ -191,6 +197,7 @@ func (a *evaluation) explainCounts(x *Explanation, q *ruleDecision, key string, 
 	}
 	var d Decision
 	q.ask(&d, now, key)
+	a.answer.Freshness = max(a.answer.Freshness, d.Freshness)
 	x.Denies, x.RetryAfter, x.Room = !d.Allowed, d.RetryAfter, d.Remaining
 	if !q.HasCounter() {
 		return

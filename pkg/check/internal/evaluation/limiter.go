@@ -25,7 +25,7 @@ func CheckKey(d *Decision, l *ruleset.Limiter, t *ruleset.Limits, now int64, key
 // CheckPlain decides under these limits, about a key as counters have it, and writes the decision
 // to d, which must be zero.
 func CheckPlain(d *Decision, l *ruleset.Limiter, t *ruleset.Limits, now int64, key string, cost int64) {
-	f := l.Group.Host.Freshness()
+	f := l.Group.Host.FreshnessOf(l.Group.Name, key)
 	c := l.Group.Host.Table.Load(&l.Group, key)
 	if c != nil && cost <= 1 && l.InTouch(f) && checkUnlocked(d, l, t, c, now, f) {
 		return
@@ -98,7 +98,7 @@ func checkBlocked(d *Decision, l *ruleset.Limiter, t *ruleset.Limits, now int64,
 // decideOne is decideAll for one rule with clauses.
 func (a *evaluation) decideOne(d *Decision, attrs identity.Attributes, now int64) {
 	q := &a.decisions[0]
-	f := q.limiter.Group.Host.Freshness()
+	f := q.limiter.Group.Host.FreshnessOf(q.limiter.Group.Name, a.key(0))
 	if l := q.limiter; q.Cost == 1 && q.limits.Full == nil && !q.isShadow() && l.InTouch(f) {
 		if c := l.Group.Host.Table.Load(&l.Group, a.key(0)); c != nil && checkUnlocked(d, l, q.limits, c, now, f) {
 			q.noteCost()

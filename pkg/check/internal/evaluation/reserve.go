@@ -75,5 +75,5 @@ func (q *ruleDecision) queue(d *Decision, now int64) {
 	}
 	q.wait, q.Exceeds = wait, false
 	*d = Decision{}
-	allow(d, q.limiter, q.limits, 0, 0)
+	allow(d, q.limiter, q.limits, 0, 0, q.Fresh)
 }

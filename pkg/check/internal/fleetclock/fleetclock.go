@@ -27,6 +27,7 @@ type Clock struct {
 	best    sample
 	next    int
 	known   bool  // there has been an observation
+	guess   int64 // the smallest error of an observation that the offset is based on, or that agrees
 	target  int64 // where offset is going
 	slewed  int64 // own time at the last slew
 }
@@ -43,9 +44,12 @@ const (
 	// SlewShare is how fast the offset follows its target: by 1/20 of the time that passes. No
 	// window is more than that much too short or too long.
 	SlewShare = 20
-	// stepForward is how far the clock must be behind, by all of the last samples, to step again:
-	// the machine was asleep, and slewing would count hits at the wrong time for hours.
-	stepForward = 5 * time.Second
+	// farOff is how far the clock must be behind or ahead, by all of the last samples, to step again:
+	// the machine was asleep, or a clock was set, and slewing would count hits at the wrong time for
+	// minutes or hours.
+	farOff = 5 * time.Second
+	// slewable is what is always left to slewing, which takes 20 times as long.
+	slewable = 50 * time.Millisecond
 )
 
 // Coarse returns the fleet's time at the last tick, or 0 if there are no ticks. It is much cheaper
@@ -70,10 +74,18 @@ func (c *Clock) Offset() time.Duration { return time.Duration(c.offset.Load()) }
 // Known says whether there has been an observation.
 func (c *Clock) Known() bool { return c.known }
 
+// IsGuess says whether better observations are worth asking for soon: there were few so far, and
+// none that was any good.
+func (c *Clock) IsGuess() bool { return c.next < len(c.samples) && c.guess > int64(slewable) }
+
 // Observe takes in a welcome that came at own time now and answers a hello sent at own time sent.
 // The aggregator read the fleet's time about half a round trip ago, and its own error was err. Of
-// the last observations the one with the smallest error counts. The first one steps the clock, and
-// Observe returns by how much. Later ones let it slew, unless it is far behind.
+// the last observations the one with the smallest error counts. Later ones than the first let the
+// clock slew, unless they prove the first one wrong, or all of the last ones say that it is far off.
+//
+// Observe returns by how much the clock has stepped, if hits that are not reported yet were dated
+// too late, or by a first guess. When a clock that is far behind steps forward, they were not: it
+// stood still for a while.
 func (c *Clock) Observe(sent, fleet, now, err int64) (step int64) {
 	trip := now - sent
 	if trip < 0 || trip > int64(LongestRoundTrip) {
@@ -89,35 +101,55 @@ func (c *Clock) Observe(sent, fleet, now, err int64) (step int64) {
 	}
 	c.best, c.target = best, best.offset
 	defer c.judge(now)
-	if c.known {
-		if c.isFarBehind() { // counters only move forward, as after a long silence
-			c.step(c.target - c.offset.Load())
-		}
-		return 0
+	switch {
+	case !c.known:
+		c.known, c.slewed = true, now
+		return c.step()
+	case c.isWrong():
+		return c.step()
+	case c.isFarOff():
+		return min(c.step(), 0)
 	}
-	c.known, c.slewed = true, now
-	c.step(c.target)
-	return c.target
+	return 0
 }
 
-// step moves the offset at once, and the time of the last tick with it.
-func (c *Clock) step(by int64) {
+// step moves the offset to its target at once, and the time of the last tick with it.
+func (c *Clock) step() (by int64) {
+	by, c.guess = c.target-c.offset.Load(), c.best.err
+	t := c.coarse.Load()
 	c.offset.Add(by)
-	if t := c.coarse.Load(); t != 0 {
-		c.coarse.Store(t + by)
+	if t != 0 {
+		c.coarse.CompareAndSwap(t, t+by) // a tick in between is right, or the next one is
 	}
+	return by
 }
 
-func (c *Clock) isFarBehind() bool {
+// isFarOff returns whether all of the last samples say that the clock is far off, in one direction.
+func (c *Clock) isFarOff() bool {
 	if c.next < len(c.samples) {
 		return false
 	}
+	least, most := int64(math.MaxInt64), int64(math.MinInt64)
 	for _, s := range c.samples {
-		if s.offset-c.offset.Load() < int64(stepForward) {
-			return false
-		}
+		by := s.offset - c.offset.Load()
+		least, most = min(least, by), max(most, by)
 	}
-	return true
+	return least >= int64(farOff) || most <= -int64(farOff)
+}
+
+// isWrong returns whether the offset is a guess, and the best sample is better than what it is based
+// on and proves it wrong. Of a clock that is no guess, one sample proves nothing: that one may be
+// wrong itself, or a clock was set since.
+func (c *Clock) isWrong() bool {
+	if c.guess <= int64(slewable) || c.best.err >= c.guess {
+		return false
+	}
+	off := distance(c.best.offset, c.offset.Load())
+	if off > max(c.best.err, int64(slewable)) {
+		return true
+	}
+	c.guess = max(c.best.err, min(off, c.guess))
+	return false
 }
 
 // Slew moves the offset towards its target, at own time now.
@@ -133,8 +165,9 @@ func (c *Clock) Slew(now int64) {
 }
 
 const (
-	// driftShare bounds how far two clocks drift apart: crystals are good to 100 ppm, so 200 ppm.
-	driftShare = 5000
+	// driftShare bounds how fast two clocks drift apart: by 220 ppm, as crystals are good to 100 ppm,
+	// and aggregators let the fleet's time return to the store's by 20.
+	driftShare = 4545
 	// margin is for what the aggregator's clock and the store's may have drifted apart.
 	margin = time.Millisecond
 	// unknownError is the error of a clock that has never been compared with another.

@@ -89,8 +89,9 @@ func TestCoarseTimeStepsWithTheClock(t *testing.T) {
 	}
 }
 
-// TestOnlyAClockFarBehindStepsAgain: if all of the last eight observations say so.
-func TestOnlyAClockFarBehindStepsAgain(t *testing.T) {
+// TestAClockFarOffStepsAgain: if all of the last eight observations say so. Only a step back moves
+// hits.
+func TestAClockFarOffStepsAgain(t *testing.T) {
 	for _, test := range []struct {
 		why    string
 		behind int64
@@ -99,16 +100,70 @@ func TestOnlyAClockFarBehindStepsAgain(t *testing.T) {
 	}{
 		{"seven of eight", 3600 * second, 7, 0},
 		{"all", 3600 * second, 8, 3600 * second},
-		{"all, but not far", int64(stepForward) - 1, 20, 0},
-		{"all, just far enough", int64(stepForward), 8, int64(stepForward)},
+		{"all, but not far", int64(farOff) - 1, 20, 0},
+		{"all, just far enough", int64(farOff), 8, int64(farOff)},
+		{"seven of eight, ahead", -60 * second, 7, 0},
+		{"all, ahead", -60 * second, 8, -60 * second},
+		{"all, ahead, but not far", 1 - int64(farOff), 20, 0},
+		{"all, ahead, just far enough", -int64(farOff), 8, -int64(farOff)},
 	} {
 		var c Clock
 		c.Observe(noon, noon, noon, 0)
+		var moved int64
 		for range test.n {
-			c.Observe(noon, noon+test.behind, noon, 0)
+			moved += c.Observe(noon, noon+test.behind, noon, 0)
 		}
-		if got := int64(c.Offset()); got != test.want {
-			t.Errorf("%s: offset %d, want %d", test.why, got, test.want)
+		if got := int64(c.Offset()); got != test.want || moved != min(test.want, 0) {
+			t.Errorf("%s: offset %d, hits moved by %d, want %d", test.why, got, moved, test.want)
+		}
+	}
+	var c Clock
+	c.Observe(noon, noon, noon, 0)
+	for i := range int64(40) { // aggregators that contradict each other
+		c.Observe(noon, noon+(2*(i%2)-1)*60*second, noon, 0)
+	}
+	if c.Offset() != 0 {
+		t.Errorf("offset %v after observations on both sides", c.Offset())
+	}
+}
+
+// TestABetterLookCorrectsAGuess at once, in either direction, if it proves it wrong and slewing would
+// take long.
+func TestABetterLookCorrectsAGuess(t *testing.T) {
+	look := func(c *Clock, trip, offset int64, err int64) int64 {
+		return c.Observe(noon, noon+trip/2+offset, noon+trip, err)
+	}
+	for _, sign := range []int64{1, -1} {
+		for _, test := range []struct {
+			why            string
+			trip, off, err int64
+			want           int64
+		}{
+			{"proved wrong", 10 * ms, 530 * ms, 0, 530 * ms},
+			{"proved wrong, beyond the error of the guess", 10 * ms, 2 * second, 0, 2 * second},
+			{"a little off", 10 * ms, 50 * ms, 0, 0},
+			{"within the error of the better one", 1500 * ms, 700 * ms, 0, 0},
+			{"a worse one", 1900 * ms, 2500 * ms, 300 * ms, 0},
+			{"a faster one of an aggregator that knows less", 10 * ms, 2500 * ms, 2 * second, 0},
+		} {
+			var c Clock
+			if step := look(&c, 2*second, 0, 100*ms); step != 0 || c.Error() < second {
+				t.Fatalf("the guess: stepped by %d, error %d", step, c.Error())
+			}
+			if step := look(&c, test.trip, sign*test.off, test.err); step != sign*test.want || int64(c.Offset()) != sign*test.want {
+				t.Errorf("%s: stepped by %d, offset %d, want %d", test.why, step, c.Offset(), sign*test.want)
+			}
+		}
+		// Once a good observation has confirmed it, a clock is no guess any more.
+		var c Clock
+		look(&c, 2*second, 0, 0)
+		look(&c, 10*ms, 3*ms, 0)
+		if step := look(&c, 10*ms, sign*530*ms, 0); step != 0 {
+			t.Errorf("a confirmed clock steps by %d", step)
+		}
+		look(&c, 2*ms, 2*ms, 0)
+		if step := look(&c, ms, sign*50*ms, 0) + look(&c, 2*second, sign*2*second, 0); step != 0 {
+			t.Errorf("a clock that slews steps by %d, after a look that is worse than the best", step)
 		}
 	}
 }
@@ -130,5 +185,35 @@ func TestOwnIsTheInverseOfFleet(t *testing.T) {
 	c.Observe(noon, noon-5*second, noon+2*ms, 0)
 	if got := c.Own(c.Fleet(noon)); got != noon || c.Fleet(noon) == noon {
 		t.Errorf("own time %d, want %d", got, noon)
+	}
+}
+
+// Of a clock that many looks agree on, one better look proves nothing, however far off it says that
+// the clock is: only all of the last ones do.
+func TestOneLookDoesNotStepAGoodClock(t *testing.T) {
+	for _, off := range []int64{60 * ms, -60 * ms, 3600 * second} {
+		var c Clock
+		for range 30 {
+			c.Observe(noon, noon+ms/2, noon+ms, 0)
+		}
+		if step := c.Observe(noon, noon+ms*45/100+off, noon+ms*9/10, 0); step != 0 || c.Offset() != 0 {
+			t.Errorf("a look that is %d ms off: a step of %d ns, offset %v", off/ms, step, c.Offset())
+		}
+	}
+}
+
+// TestDrift: crystals are good to 100 ppm, those of this machine and of the aggregator's, and the
+// fleet's time may return to the store's by 20 ppm. Then it is off by less than Error, even
+// where all hellos but the first are slow.
+func TestDrift(t *testing.T) {
+	var c Clock
+	for after := int64(0); after < 16*second; after += 2 * second {
+		fleet := noon + after + 22*after/100_000
+		trip := min(after, 100*ms)
+		c.Observe(noon+after-trip, fleet-trip/2, noon+after, 0)
+		c.Slew(noon + after)
+		if off := distance(c.Fleet(noon+after), fleet); off > c.Error()-int64(margin) {
+			t.Errorf("after %d s it is %d off, and says %d, beside the margin", after/second, off, c.Error()-int64(margin))
+		}
 	}
 }

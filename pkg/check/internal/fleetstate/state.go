@@ -19,9 +19,16 @@ type State struct {
 	Config Config
 	Clock  fleetclock.Clock
 
-	Fresh    atomic.Uint32 // a Freshness
-	Size     atomic.Int64  // live checkers, as the last welcome said; 0 before
-	LiveKeys atomic.Int64  // counters in the table
+	worst   atomic.Uint32                         // of the shards' freshness; see differ
+	levels  atomic.Pointer[[]atomic.Uint32]       // the freshness of each shard
+	refused atomic.Pointer[map[Refused]Freshness] // of rules whose reports are refused
+	count   [Outage + 1]int                       // shards by freshness; of those who set it
+	// Size is the number of live checkers that decisions of keys which others may know reckon with:
+	// as last told, or as expected if that is more. Until it is told it is 2 at least, and 0 before
+	// the first welcome.
+	Size     atomic.Int64
+	told     atomic.Bool
+	LiveKeys atomic.Int64 // counters in the table
 
 	Rounds    rounds
 	Wake      chan struct{} // of capacity 1; full if an early step is wanted
@@ -32,7 +39,7 @@ type State struct {
 type Config struct {
 	MaxLiveKeys          int64
 	Epoch                uint64
-	ExpectCheckers       int64 // the fleet's size until it is known
+	ExpectCheckers       int64 // the least size of the fleet
 	Local                bool  // the checker has no link, so there is no fleet
 	NoForecast           bool
 	FlushEvery           time.Duration
@@ -61,7 +68,7 @@ type rounds struct {
 func (s *State) Init(config Config) {
 	s.Config = config
 	s.Wake = make(chan struct{}, 1)
-	s.Fresh.Store(uint32(Local))
+	s.SetShards(1, Local)
 }
 
 // WakeUp makes the reporter take a step soon. It does not block.
@@ -75,14 +82,30 @@ func (s *State) WakeUp() {
 // Crowded returns whether the table is so full that idle counters should leave.
 func (s *State) Crowded() bool { return s.LiveKeys.Load() > s.Config.MaxLiveKeys*3/4 }
 
-// Freshness returns how current the checker's knowledge is.
-func (s *State) Freshness() Freshness { return Freshness(s.Fresh.Load()) }
-
-// Checkers returns the size of the fleet, this checker included, as far as it is known.
-func (s *State) Checkers() int64 {
-	n := s.Size.Load()
-	if n == 0 {
-		n = s.Config.ExpectCheckers
+// NoteSize records how many checkers a welcome says there are; 0 if its aggregator does not know
+// yet. One goroutine calls it at a time.
+func (s *State) NoteSize(checkers int64) {
+	switch {
+	case checkers > 0:
+		s.Size.Store(max(checkers, s.Config.ExpectCheckers))
+		s.told.Store(true)
+	case !s.told.Load():
+		s.Size.Store(max(assumedCheckers, s.Config.ExpectCheckers))
 	}
-	return max(n, 1)
 }
+
+// assumedCheckers is for forecasts, until a number is told: a checker is hardly ever alone, and one
+// that is finds out by its own reports. Shares of a limit are not reckoned by an assumption.
+const assumedCheckers = 2
+
+// KnownCheckers returns the size of the fleet, this checker included, as last told or expected; 0
+// if it is neither.
+func (s *State) KnownCheckers() int64 {
+	if s.told.Load() {
+		return s.Size.Load()
+	}
+	return s.Config.ExpectCheckers
+}
+
+// Checkers returns the same, at least 1.
+func (s *State) Checkers() int64 { return max(s.KnownCheckers(), 1) }

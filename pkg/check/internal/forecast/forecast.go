@@ -54,15 +54,17 @@ type Outlook struct {
 type Key struct {
 	history history
 
-	// round is the last round that had updates; anchor is about when its reports were made, and
-	// from is when this checker's own was. learnt is how many hits of others have become known
-	// since, and carry how many expected hits are still missing: they may come in further updates
-	// of the round, until carryUntil.
-	round, anchor, from int64
-	carryUntil          int64
-	learnt, carry       float64
+	// round is the last round that had updates, and anchor is about when its reports were made.
+	// learnt is how many hits of others have become known since, and carry how many expected hits
+	// are still missing: they may come in further updates of the round, until carryUntil.
+	round, anchor int64
+	carryUntil    int64
+	learnt, carry float64
 
-	reportedAt int64 // when the last own report was made
+	// unanswered is how many admitted own hits are not in the round's updates: those since this
+	// checker's report of that round.
+	unanswered float64
+	reports    [keptReports]ownReport // the last ones, newest first
 
 	demand demand
 	share  share
@@ -72,6 +74,17 @@ type Key struct {
 
 	credit float64 // of error diffusion, in hits
 }
+
+// ownReport is a report of this checker: when it was made, and how many own hits have been admitted
+// since. The history cannot tell these exactly: hits that an allowance has let pass are noted only
+// when the report is made, though all are in it.
+type ownReport struct {
+	at    uint32 // µs, modulo 2³²: the forecast of a key that is silent does not live that long
+	since float32
+}
+
+// keptReports is as many reports as may have been made when the answer to the first one comes.
+const keptReports = 3
 
 const (
 	// fewHits is how many hits of a checker per normal round are so few that each needs a report of
@@ -91,7 +104,7 @@ const (
 // same direction.
 func New(now int64, f Fleet, phase float64) *Key {
 	return &Key{
-		history: newHistory(now, f.FastInterval), round: now, anchor: now, from: now, demand: newDemand(now, f.FastInterval),
+		history: newHistory(now, f.FastInterval), round: now, anchor: now, demand: newDemand(now, f.FastInterval),
 		share: newShare(f.Checkers), room: math.MaxFloat64, credit: phase - 0.5,
 	}
 }
@@ -102,6 +115,10 @@ func (k *Key) Note(now, asked, admitted int64) {
 	k.expect(now)
 	k.history.add(float64(asked), float64(admitted))
 	k.share.asked += float64(asked)
+	k.unanswered += float64(admitted)
+	for i := range k.reports {
+		k.reports[i].since += float32(admitted)
+	}
 }
 
 // Look computes the outlook.
@@ -146,7 +163,7 @@ func (k *Key) others(now int64, unreported float64) float64 {
 // sinceUpdate returns the hits since the last round that had updates.
 func (k *Key) sinceUpdate() sums {
 	s := k.history.since(k.anchor)
-	s.admitted = k.history.since(k.from).admitted
+	s.admitted = k.unanswered
 	return s
 }
 

@@ -19,9 +19,9 @@ type share struct {
 	fullAt           int64   // time of the last full round
 	atFull           float64 // own hits reported by that time
 	open             bool    // it has not been used yet: further updates of it may come
+	taken            int32   // full rounds that were used
 	baseOwn, baseAll float64 // at the full round before
-	taken            int     // full rounds that were used
-	lastOwn, lastAll float64 // hits of the last full round
+	lastOwn, lastAll float32 // hits of the last full round
 }
 
 const (
@@ -125,8 +125,8 @@ func (s *share) learn(own, all, checkers float64) {
 	}
 	// Hits that were reported on the wrong side of a full round are missing in the next one, or the
 	// other way round, so two full rounds are taken together.
-	own2, all2 := own+s.lastOwn, all+s.lastAll
-	s.lastOwn, s.lastAll = own, all
+	own2, all2 := own+float64(s.lastOwn), all+float64(s.lastAll)
+	s.lastOwn, s.lastAll = float32(own), float32(all)
 	e := s.part * all2
 	off := (own2 - e) * (own2 - e) / (e*(1-s.part) + e*e/16 + 1)
 	if off = min(off, mostUnrest); own > 0 || off > s.unrest {

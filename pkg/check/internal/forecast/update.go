@@ -16,7 +16,8 @@ func (k *Key) Observe(w Update, f Fleet) {
 
 // Reported records that all own hits so far are in a report, made now.
 func (k *Key) Reported(now int64, f Fleet) {
-	k.reportedAt = now
+	copy(k.reports[1:], k.reports[:])
+	k.reports[0] = ownReport{at: micros(now)}
 	k.share.report(now, f.FastInterval)
 }
 
@@ -42,19 +43,31 @@ func (k *Key) moveAnchor(w Update, f Fleet) (moved bool) {
 		k.learnt += w.News - part
 		return false
 	}
-	from := w.Made
-	if off := k.reportedAt - round; off >= 0 && off <= f.FastInterval/2 {
-		from = k.reportedAt
-	}
+	unanswered := min(k.ownSince(round, w.Made, f), k.unanswered)
 	s := k.between(k.anchor, w.Made)
-	s.admitted = k.between(k.from, from).admitted
+	if w.Now-k.anchor <= k.history.horizon() { // expected hits are not known for longer either
+		s.admitted = k.unanswered - unanswered
+	}
 	unheard := k.share.estimate(s.expected, s.admitted) - s.admitted - k.learnt + k.carry/2
-	k.carry = max(unheard-w.News-carryMargin*k.share.deviation(s.expected, s.admitted), 0)
+	k.carry = max(unheard-w.News-carryHits-carryMargin*k.share.deviation(s.expected, s.admitted), 0)
 	k.carryUntil = w.Now + f.Trail
-	k.round, k.anchor, k.from, k.learnt = round, w.Made, from, 0
+	k.round, k.anchor, k.unanswered, k.learnt = round, w.Made, unanswered, 0
 	return true
 }
 
-// carryMargin is how many standard deviations of the estimate are taken off carry: it is never
-// negative, and would otherwise be too large on average.
-const carryMargin = 1.3
+// ownSince returns how many own hits have been admitted since a round, whose updates were made at a
+// time: since the own report of the round or, if there was none, since then.
+func (k *Key) ownSince(round, made int64, f Fleet) float64 {
+	for _, r := range k.reports {
+		if r.at-micros(round) <= micros(f.FastInterval/2) {
+			return float64(r.since)
+		}
+	}
+	return k.history.since(made).admitted
+}
+
+func micros(at int64) uint32 { return uint32(at / 1000) }
+
+// carryHits and carryMargin standard deviations of the estimate are taken off carry: it is never
+// negative, and would otherwise be too large on average. The hits matter to keys with few of them.
+const carryHits, carryMargin = 2, 0.3

@@ -36,7 +36,7 @@ func TestAnchor(t *testing.T) {
 	normal := func(made, news float64) Update { // a round of 32 ms, and updates in fast rounds between
 		return Update{Now: fromNoon(made + 3), Made: fromNoon(made), Round: 8 * fast, News: news}
 	}
-	margin := carryMargin * math.Sqrt(40) // of the 40 hits that are expected in 4 ms
+	margin := carryHits + carryMargin*math.Sqrt(40) // of the 40 hits that are expected in 4 ms
 	for _, test := range []struct {
 		why     string
 		updates []Update
@@ -124,9 +124,58 @@ func TestOwnHitsAreSinceTheOwnReport(t *testing.T) {
 	round(8, 0)
 	// Of the 40 between the two updates about 29 were from here. What is missing is more than
 	// chance.
-	carried := 40 - 28.5 - carryMargin*math.Sqrt(40)
+	carried := 40 - 28.5 - carryHits - carryMargin*math.Sqrt(40)
 	near(t, "carried on", k.carry, max(carried, 0), 3)
 	near(t, "elsewhere, a ms later", k.unheard(12), max(carried, 0), 3)
+}
+
+// Hits that an allowance has let pass are noted with the report that they are in. Its answer comes
+// after further reports.
+func TestOwnHitsOfAReportAreInItsAnswer(t *testing.T) {
+	k := newKey(0).knowing(0.5)
+	for at := 4.0; at <= 12; at += 4 {
+		k.Note(fromNoon(at+0.02), 25, 25)
+		k.Reported(fromNoon(at+0.02), of(2))
+	}
+	k.Observe(Update{Now: fromNoon(13), Made: fromNoon(4.02), Round: fast, News: 25}, of(2))
+	near(t, "own hits in no answer", k.sinceUpdate().admitted, 50, 1e-6)
+	k.Observe(Update{Now: fromNoon(14), Made: fromNoon(12.02), Round: fast, News: 50}, of(2))
+	near(t, "all answered", k.sinceUpdate().admitted, 0, 1e-6)
+}
+
+// The history does not reach back to an update that comes very late, so that it seems to be about
+// later hits, too. The next one, of an own report with fewer, takes nothing back.
+func TestLateUpdatesTakeNothingBack(t *testing.T) {
+	for _, late := range []float64{3, 50, 80, 150} {
+		k := newKey(10).knowing(0.5)
+		k.Note(fromNoon(8), 40, 40)
+		k.Reported(fromNoon(8), of(2))
+		k.Note(fromNoon(9), 5000, 5000)
+		k.Observe(Update{Now: fromNoon(9 + late), Made: fromNoon(4), Round: fast}, of(2))
+		k.Observe(Update{Now: fromNoon(9.5 + late), Made: fromNoon(8), Round: fast}, of(2))
+		between(t, "own hits in no answer", k.sinceUpdate().admitted, 0, 5000)
+		between(t, "free", k.Look(fromNoon(9.5+late), wide(1000), of(2)).Free, -1e6, 1000)
+	}
+}
+
+// After a long silence, of own hits and of expected ones the same time is compared.
+func TestSilenceLeavesNothingMissing(t *testing.T) {
+	k := newKey(10).knowing(0.5)
+	for at := 1.0; at <= 5000; at++ {
+		k.Note(fromNoon(at), 5, 5)
+	}
+	k.Observe(Update{Now: fromNoon(5002), Made: fromNoon(5000), Round: fast, News: 300}, of(2))
+	between(t, "missing", k.carry, 0, 20)
+}
+
+// Hits may be bytes.
+func TestLargeCosts(t *testing.T) {
+	k := newKey(0)
+	k.Note(fromNoon(2), 5e9, 5e9)
+	k.Reported(fromNoon(4), of(2))
+	k.Note(fromNoon(5), 7e9, 7e9)
+	k.Observe(Update{Now: fromNoon(7), Made: fromNoon(4), Round: fast}, of(2))
+	near(t, "own hits in no answer", k.sinceUpdate().admitted, 7e9, 1000)
 }
 
 // Only admitted ones are evidence that others have admitted some; and without updates for long,

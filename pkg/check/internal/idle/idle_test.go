@@ -76,3 +76,21 @@ func TestClosedCache(t *testing.T) {
 	}
 	c.Close()
 }
+
+// TestItemsAreDueAfterAStepBack of the clock, whenever they were added.
+func TestItemsAreDueAfterAStepBack(t *testing.T) {
+	var q Queue[string]
+	const then, now = int64(100 * time.Hour), int64(99 * time.Hour)
+	q.Add("fresh", then)
+	q.Keep("known", then, 2*LaterLook)
+	if item, ok := q.PopFresh(now, false); item != "fresh" || !ok {
+		t.Errorf("got %q, %v, want the one that was never considered", item, ok)
+	}
+	if item, ok := q.PopKnown(now, false); item != "known" || !ok {
+		t.Errorf("got %q, %v, want the one that was considered", item, ok)
+	}
+	q.Add("new", now)
+	if item, ok := q.PopFresh(now, false); ok {
+		t.Errorf("got %q at once", item)
+	}
+}

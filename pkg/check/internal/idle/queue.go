@@ -33,6 +33,12 @@ type waiting[T any] struct {
 	due  int64
 }
 
+// isDue says whether to consider the item, which was to wait for this long at most. If it is due
+// later than that, the clock has been set back since.
+func (w waiting[T]) isDue(now int64, wait time.Duration) bool {
+	return w.due <= now || w.due-now > int64(wait)
+}
+
 // Add lets an item wait that has never been considered.
 func (q *Queue[T]) Add(item T, now int64) {
 	q.fresh.Push(waiting[T]{item, now + int64(FirstLook)})
@@ -56,7 +62,7 @@ func (q *Queue[T]) Len() (fresh, known int) {
 // PopFresh takes the first item that has never been considered, if it is due. All are if there is
 // hurry.
 func (q *Queue[T]) PopFresh(now int64, hurry bool) (item T, ok bool) {
-	if q.fresh.Len() == 0 || !hurry && now < q.fresh.Peek().due {
+	if q.fresh.Len() == 0 || !hurry && !q.fresh.Peek().isDue(now, FirstLook) {
 		return item, false
 	}
 	return q.fresh.Pop().item, true
@@ -70,11 +76,11 @@ func (q *Queue[T]) PopKnown(now int64, hurry bool) (item T, ok bool) {
 		if q.known[i].Len() == 0 {
 			continue
 		}
-		due := q.known[i].Peek().due
-		switch since := due - int64(LaterLook)<<i; {
+		first := q.known[i].Peek()
+		switch since := first.due - int64(LaterLook)<<i; {
 		case hurry && since < longest:
 			longest, next = since, i
-		case !hurry && due <= now:
+		case !hurry && first.isDue(now, LaterLook<<i):
 			return q.known[i].Pop().item, true
 		}
 	}

@@ -146,6 +146,16 @@ func (a *Account) Hasten() {
 	a.askAt, a.backOff = 0, 0
 }
 
+// Rebucket takes in that the clock was set, so that the current bucket is an earlier one than before.
+// A request that names a later one would be refused until that has come. Its answer, if there is one
+// after all, has absolute numbers, and does no harm.
+func (a *Account) Rebucket(current int64) {
+	a.Hasten()
+	if a.named > current {
+		a.unanswered = false
+	}
+}
+
 // Adjust adjusts the account to a change of the rules: the store may answer differently now. If the
 // limit has become lower, or the rule is no longer in force, all permits that are left are
 // returned. Callers that wait are woken, and ask again.

@@ -17,7 +17,6 @@ func (r *Reporter) refresh(m *events.Refresh, now int64) error {
 	if m.Epoch != r.o.Epoch || int64(m.Shard) >= int64(len(r.shards)) {
 		return fmt.Errorf("refresh: for epoch %x, shard %d of %d", m.Epoch, m.Shard, len(r.shards))
 	}
-	r.noteContact(now)
 	s := &r.shards[m.Shard]
 	f := s.flight
 	if f == nil || f.sequence != m.Sequence {
@@ -25,26 +24,33 @@ func (r *Reporter) refresh(m *events.Refresh, now int64) error {
 		return nil
 	}
 	if m.Error != "" {
-		return r.refused(s, f, m.Error, now)
+		return r.refused(m.Shard, f, m.Error, now)
 	}
 	if len(m.KeyCells) != len(f.rows) {
 		return fmt.Errorf("refresh: totals of %d keys for %d", len(m.KeyCells), len(f.rows))
 	}
-	s.aggregator = m.Aggregator
 	f.tell(Answered)
 	if f.repeated {
 		r.noteRepeatedTrip(now - f.born)
 	} else {
-		r.noteTrip(now - f.born)
+		r.noteTrip(now - f.sent)
 	}
 	r.mergeRefresh(s, f, m, r.host.Clock.Fleet(now))
-	r.landSettlements(f, m.Settlements > 0, m.Uncovered, r.host.Clock.Fleet(now))
+	if q := r.o.Settling; m.Settlements > 0 {
+		q.Answered(f.settlements, m.Uncovered, now)
+	} else { // the aggregator does not know of settlements
+		q.Return(f.settlements...)
+	}
+	if f.suspect != nil {
+		f.suspect.accepted()
+	}
 	r.land(s, f, func(o *counter.ReportState, hits int64) { o.Answered += hits })
+	r.noteNews(m.Shard, now)
 	f.tell(Merged)
 	r.counts.Answered++
 	r.counts.Problem = ""
 	switch {
-	case s.queue.Len() == 0 && s.settlements.Len() == 0 && s.late.Len() == 0:
+	case s.due() > now && s.settlements.Len() == 0 && s.late.Len() == 0:
 	case s.missed && s.queue.Len() < r.o.Tuning.ReportKeys: // the missed round is made up for in the next fast one
 		r.hurry()
 	default: // these have waited for their turn since the last flush
@@ -55,7 +61,10 @@ func (r *Reporter) refresh(m *events.Refresh, now int64) error {
 
 // A report is given up after mostRefusals refusals, if the first one was refusedFor ago. Until then
 // it is sent again after each time-out: while a fleet is being upgraded, another aggregator may
-// accept it.
+// accept it. After that, its rules are suspect in its shard. A report about one of these is sent
+// again at once if the shard's owner has refused it. If another aggregator refuses it as well, it is
+// given up, unless it was repeated and an earlier sending may still be counted, and the next one
+// comes refusedFor later: it holds up the others for two round trips only.
 const (
 	mostRefusals = 3
 	refusedFor   = 10 * time.Second
@@ -64,20 +73,34 @@ const (
 // refused processes the refusal of a report. The number of shards may have changed, so it sends a
 // hello first. A report that no aggregator accepts is given up, so that it does not keep other
 // reports from being sent.
-func (r *Reporter) refused(s *shard, f *inFlightReport, reason string, now int64) error {
+func (r *Reporter) refused(number uint32, f *inFlightReport, reason string, now int64) error {
+	s := &r.shards[number]
 	if f.refusals == 0 {
 		f.refused = now
 	}
 	f.refusals++
-	s.aggregator = 0
+	s.avoidOwner(f.toOwner, now)
 	f.tell(Refused)
 	r.nextHello = now
 	f.wait = r.o.Tuning.ReportTimeout
 	f.retryAt = now + int64(f.wait)
-	if f.refusals >= mostRefusals && now-f.refused >= int64(refusedFor) {
+	if f.suspect != nil && f.toOwner {
+		r.send(number, f, now)
+		return fmt.Errorf("refresh: report refused by its owner: %s", reason)
+	}
+	if f.suspect != nil && !f.repeated || f.refusals >= mostRefusals && now-f.refused >= int64(refusedFor) {
 		r.o.Settling.GiveUp(len(f.settlements)) // they may be the reason
 		f.settlements = f.settlements[:0]
+		group := func(i int) *counter.Group { return f.hits[i].group }
+		if alone := s.backlog.refused(len(f.hits), group, now); alone != nil {
+			alone.tries++
+			alone.after = now + int64(refusedFor)
+			if alone.since == 0 {
+				alone.since = f.refused
+			}
+		}
 		r.giveUp(s, f, r.host.Clock.Fleet(now))
+		r.endWait(number, f.born)
 	}
 	return fmt.Errorf("refresh: report refused: %s", reason)
 }
@@ -183,21 +206,11 @@ func (r *Reporter) land(s *shard, f *inFlightReport, putDown func(o *counter.Rep
 	s.flight, s.spare = nil, f
 }
 
-// landSettlements ends the flight of a report's settlements. If the aggregator has processed them,
-// all are answered except the uncovered ones; otherwise all go into another report.
-func (r *Reporter) landSettlements(f *inFlightReport, dealtWith bool, uncovered []uint32, fleet int64) {
-	if q := r.o.Settling; dealtWith {
-		q.Answered(f.settlements, uncovered, fleet)
-	} else {
-		q.Return(f.settlements...)
-	}
-}
-
 // giveUp ends the flight of a report that will have no valid answer: its hits are counted as lost.
 func (r *Reporter) giveUp(s *shard, f *inFlightReport, fleet int64) {
 	r.counts.GivenUp++
 	f.tell(GivenUp)
-	r.landSettlements(f, false, nil, fleet)
+	r.o.Settling.Return(f.settlements...)
 	for _, key := range f.rows {
 		key.counter.Land(fleet)
 	}

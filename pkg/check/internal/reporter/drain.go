@@ -2,13 +2,13 @@ package reporter
 
 import "github.com/offpath-io/offpath/pkg/check/internal/counter"
 
-// Shutdown is the last flush. Its goal is, per shard, how many counters will have been taken off
-// the queue when all hits that were pending at its beginning are in a report: later traffic does
-// not delay it. All permits are returned when every counter that had some, or had asked for some,
+// Shutdown is the last flush. Its goals are, per shard and suspect rule, how many counters will have
+// been taken off the queue when all hits that were pending at its beginning are in a report: later
+// traffic does not delay it. All permits are returned when every counter that had some, or had asked for some,
 // has been answered.
 type Shutdown struct {
 	*Reporter
-	goal    []uint64
+	goals   int                // shards that have some
 	settled int64              // settlements that Settle had accepted when it began
 	lenders []*counter.Counter // with permits that may not all be returned
 }
@@ -35,10 +35,10 @@ func (d *Shutdown) Done(now int64) bool {
 	d.mu.Lock()
 	d.host.EndDeferrals(d.host.Clock.Fleet(now), d.draining, d.enqueue)
 	d.host.Collect(d.enqueue)
-	if len(d.goal) != len(d.shards) { // at the beginning, or when the first welcome comes
-		d.goal = make([]uint64, len(d.shards))
+	if d.goals != len(d.shards) { // at the beginning, or when the first welcome comes
+		d.goals = len(d.shards)
 		for i := range d.shards {
-			d.goal[i] = d.shards[i].taken + uint64(d.shards[i].queue.Len())
+			d.shards[i].setGoals()
 		}
 	}
 	d.mu.Unlock()
@@ -57,13 +57,13 @@ func (d *Shutdown) Done(now int64) bool {
 	if len(d.unsharded) > 0 || d.host.Lates.Any() {
 		return false
 	}
-	for i := range d.goal {
+	for i := range d.shards {
 		s := &d.shards[i]
-		if s.taken < d.goal[i] || s.late.Len() > 0 {
+		if !s.isDone() || s.late.Len() > 0 {
 			return false
 		}
 		// Late hits belong to no counter, so their report may come after the goal.
-		if f := s.flight; f != nil && (f.after < d.goal[i] || len(f.message.Late) > 0) {
+		if f := s.flight; f != nil && (f.after < s.of(f.suspect).goal || len(f.message.Late) > 0) {
 			return false
 		}
 	}

@@ -1,5 +1,10 @@
 package reporter
 
+import (
+	"github.com/offpath-io/offpath/pkg/check/internal/counter"
+	"github.com/offpath-io/offpath/pkg/check/internal/queue"
+)
+
 // Step does everything that is due at the checker's own time now: hello, flush, repeats, lease
 // requests, eviction. If drain is set, it flushes even if no flush is due. It returns when the next
 // step is due, by the same clock.
@@ -8,7 +13,9 @@ func (r *Reporter) Step(now int64, drain bool) int64 {
 	defer r.mu.Unlock()
 	r.now = now
 	r.host.Clock.Slew(now)
-	r.judgeFreshness(now)
+	if now-r.judged >= int64(len(r.shards)/64)*int64(judgeEvery) {
+		r.judgeFreshness(now)
+	}
 	if r.o.Link != nil && now >= r.nextHello {
 		r.hello(now, false)
 	}
@@ -44,7 +51,7 @@ func (r *Reporter) flush(now int64) {
 	r.host.EndDeferrals(fleet, r.draining, r.enqueue)
 	r.host.Collect(r.enqueue)
 	r.collectLate()
-	r.collectSettlements(fleet)
+	r.collectSettlements(now)
 	if r.o.Link == nil {
 		r.flushLocally(fleet)
 	}
@@ -77,9 +84,9 @@ func (r *Reporter) flushLocally(fleet int64) {
 // sweptAtOnce bounds the counters that one sweep looks at.
 const sweptAtOnce = 512
 
-// sweep lets queued counters leave when the table is crowded and no aggregator accepts reports, if
-// all their hits have become late: the group reports these. Such an outage may last for days, and
-// keys without room in the table have no limit.
+// sweep lets queued counters leave when the table is crowded and no aggregator accepts their
+// reports, if all their hits have become late: the group reports these. Such an outage may last for
+// days, and keys without room in the table have no limit.
 func (r *Reporter) sweep(fleet int64) {
 	if !r.host.Crowded() || r.draining {
 		return
@@ -88,14 +95,13 @@ func (r *Reporter) sweep(fleet int64) {
 	for range r.shards {
 		r.sweeps++
 		s := &r.shards[r.sweeps%uint(len(r.shards))]
-		if s.gaveUp <= r.lastContact && (s.flight == nil || s.flight.tries <= soonTries) {
-			continue
-		}
-		for range min(left, s.queue.Len()) {
-			left--
-			if c := s.queue.Pop(); !c.Spare(fleet) {
-				s.queue.Push(c)
+		for _, a := range s.apart {
+			if a.since != 0 {
+				left -= spare(&a.queue, left, fleet)
 			}
+		}
+		if s.gaveUp > r.lastContact || s.flight != nil && s.flight.tries > soonTries {
+			left -= spare(&s.queue, left, fleet)
 		}
 	}
 	for range min(left, len(r.unsharded)) {
@@ -106,4 +112,15 @@ func (r *Reporter) sweep(fleet int64) {
 			r.unsharded = r.unsharded[:last]
 		}
 	}
+}
+
+// spare lets counters leave a queue, of this many at most, and returns how many it has looked at.
+func spare(q *queue.FIFO[*counter.Counter], most int, fleet int64) (looks int) {
+	looks = min(most, q.Len())
+	for range looks {
+		if c := q.Pop(); !c.Spare(fleet) {
+			q.Push(c)
+		}
+	}
+	return looks
 }

@@ -15,7 +15,6 @@ func (r *Reporter) granted(m *events.Grant, now int64) error {
 		shards := len(r.leases.queues)
 		return fmt.Errorf("grant: for epoch %x, shard %d of %d", m.Epoch, m.Shard, shards)
 	}
-	r.noteContact(now)
 	x := &r.leases.queues[m.Shard]
 	f := x.flight
 	if f == nil || f.sequence != m.Sequence {
@@ -28,10 +27,13 @@ func (r *Reporter) granted(m *events.Grant, now int64) error {
 	if len(m.Age) != len(f.counters) {
 		return fmt.Errorf("grant: permits of %d keys for %d", len(m.Age), len(f.counters))
 	}
-	r.shards[m.Shard].aggregator = m.Aggregator
 	r.counts.LeasesAnswered++
 	r.host.NoteLeaseTrip(now - f.sent)
 	x.flight, x.wait = nil, 0
+	if f.suspect != nil {
+		f.suspect.accepted()
+	}
+	r.noteNews(m.Shard, now)
 	valid := r.follow(&r.shards[m.Shard], m.Generation, f.generation)
 	fleet := r.host.Clock.Fleet(now)
 	for i, c := range f.counters {
@@ -54,12 +56,19 @@ func (r *Reporter) granted(m *events.Grant, now int64) error {
 const longestWait = 2 * events.MaxWindow
 
 // leaseRefused processes the refusal of a lease request. The number of shards may have changed, so
-// it sends a hello; a new request is made after the usual time-out.
+// it sends a hello. Its rules are suspect; what the request asked for is asked again, about each of
+// them alone.
 func (r *Reporter) leaseRefused(x *leaseQueue, m *events.Grant, now int64) error {
 	r.counts.LeasesRefused++
-	x.notBefore = x.flight.retryAt
-	r.shards[m.Shard].aggregator = 0
+	f := x.flight
+	x.avoidOwner(f.toOwner, now)
+	group := func(i int) *counter.Group { return f.counters[i].Group }
+	if alone := x.refused(len(f.counters), group, now); alone != nil {
+		alone.after = now + int64(min(leastLeaseWait<<min(alone.tries, 10), mostWaits*r.o.Tuning.ReportTimeout))
+		alone.tries++
+	}
 	x.again()
+	r.endWait(m.Shard, f.sent)
 	r.nextHello = now
 	return fmt.Errorf("grant: lease request refused: %s", m.Error)
 }
@@ -85,9 +94,7 @@ func (r *Reporter) reshardLeases() {
 		if x.flight != nil {
 			x.again()
 		}
-		for x.queue.Len() > 0 {
-			r.enqueueAsk(x.queue.Pop())
-		}
+		x.each(r.enqueueAsk)
 	}
 	for _, c := range r.leases.unsharded {
 		r.enqueueAsk(c)

@@ -5,6 +5,7 @@ import (
 
 	"github.com/offpath-io/offpath/pkg/check/internal/counter"
 	"github.com/offpath-io/offpath/pkg/check/internal/fleetstate"
+	"github.com/offpath-io/offpath/pkg/check/internal/queue"
 	"github.com/offpath-io/offpath/pkg/events"
 )
 
@@ -17,12 +18,7 @@ func (r *Reporter) welcome(m *events.Welcome, now int64) {
 		return
 	}
 	r.noteContact(now)
-	r.host.Size.Store(int64(m.Checkers))
-	if r.welcomes++; (r.welcomes+r.o.Epoch)%chooseEvery == 0 {
-		for i := range r.shards {
-			r.shards[i].aggregator = 0
-		}
-	}
+	r.host.NoteSize(int64(m.Checkers))
 	if step := r.host.Clock.Observe(m.Sent, m.Time, now, m.Error); step != 0 {
 		r.rebucket(step, r.host.Clock.Fleet(now))
 	}
@@ -55,9 +51,16 @@ func (r *Reporter) askAgain(m *events.Welcome, now int64) {
 }
 
 // rebucket moves the hits of every counter after a step of the clock: to the nearest bucket, and at
-// most to that of now. It happens once, before the first report.
+// most to that of now. After a step back, what was due at a time that is still to come is due now.
 func (r *Reporter) rebucket(step, fleet int64) {
 	r.host.Table.Each(func(c *counter.Counter) { c.Rebucket(step, fleet) })
+	if step > 0 {
+		return
+	}
+	r.host.EndDeferrals(fleet, true, r.enqueue)
+	reviews := r.leases.reviews
+	r.leases.reviews = queue.Heap[*counter.Counter]{}
+	reviews.Each(func(c *counter.Counter) { r.review(c, fleet) })
 }
 
 // reshard sets the number of shards: normally once, at the first welcome, when pending hits are
@@ -73,21 +76,21 @@ func (r *Reporter) reshard(shards int, now int64) {
 	for i := range r.shards {
 		r.shards[i].localGeneration = r.generations
 	}
+	r.host.SetShards(shards, r.contact(now))
 	r.reshardLeases()
 	for i := range old {
 		if f := old[i].flight; f != nil {
 			r.giveUp(&old[i], f, fleet)
 		}
-		for old[i].queue.Len() > 0 {
-			r.enqueue(old[i].queue.Pop())
-		}
+		old[i].each(r.enqueue)
 		for old[i].settlements.Len() > 0 {
 			r.o.Settling.Return(old[i].settlements.Pop())
 		}
-		for old[i].late.Len() > 0 {
-			g := old[i].late.Pop()
-			g.Reports.QueuedLate = false
-			r.host.Lates.Add(g)
+		old[i].late.Each(r.lateAgain)
+		for _, s := range old[i].apart {
+			if s.late {
+				r.lateAgain(s.group)
+			}
 		}
 	}
 	for _, c := range r.unsharded {
@@ -98,18 +101,24 @@ func (r *Reporter) reshard(shards int, now int64) {
 	r.hurry()
 }
 
+// lateAgain puts a group with late hits, which waited for its shard's report, back into the list.
+func (r *Reporter) lateAgain(g *counter.Group) {
+	g.Reports.QueuedLate = false
+	r.host.Lates.Add(g)
+}
+
 // hello sends a heartbeat; leaving means that it is the last one.
 func (r *Reporter) hello(now int64, leaving bool) {
 	m := &events.Hello{Epoch: r.o.Epoch, Sent: now, Leaving: leaving}
 	wait := r.o.HelloEvery
-	if r.host.Freshness() != fleetstate.Fresh {
+	if r.contact(now) != fleetstate.Fresh {
 		r.missedAlarms = true // it may have
 	}
 	if m.Asks = r.missedAlarms && len(r.shards) > 0 && !leaving; m.Asks {
 		r.asked = now
 	}
-	// Nothing can be reported before the first welcome, which may not know of all checkers yet.
-	if len(r.shards) == 0 || m.Asks {
+	// Nothing can be reported before the first welcome.
+	if len(r.shards) == 0 || m.Asks || r.host.Clock.IsGuess() {
 		wait = min(wait, firstHelloEvery)
 	}
 	r.nextHello = now + int64(wait)
@@ -121,10 +130,6 @@ func (r *Reporter) hello(now int64, leaving bool) {
 		r.counts.Problem = err.Error()
 	}
 }
-
-// chooseEvery is the number of welcomes after which reports go to any aggregator again, so that new
-// aggregators get their share.
-const chooseEvery = 16
 
 // firstHelloEvery is the time between hellos until the first is answered.
 const firstHelloEvery = 250 * time.Millisecond

@@ -29,17 +29,16 @@ func (r *Reporter) stepLeases(now int64) (next int64) {
 		x := &r.leases.queues[i]
 		if x.flight != nil && now >= x.flight.retryAt {
 			r.counts.LeasesRepeated++
-			r.shards[i].aggregator = 0
+			x.avoidOwner(x.flight.toOwner, now)
 			x.again()
 		}
-		if x.flight == nil && x.queue.Len() > 0 && now >= x.notBefore {
+		if x.flight == nil && now >= max(x.notBefore, x.due()) {
 			r.request(uint32(i), x, now)
 		}
-		switch {
-		case x.flight != nil:
+		if x.flight != nil {
 			next = min(next, x.flight.retryAt)
-		case x.queue.Len() > 0:
-			next = min(next, x.notBefore)
+		} else {
+			next = min(next, max(x.notBefore, x.due()))
 		}
 	}
 	if due := r.leases.reviews.Due(); due != neverDue {
@@ -48,24 +47,43 @@ func (r *Reporter) stepLeases(now int64) (next int64) {
 	return next
 }
 
-// request makes a lease request of the counters that have waited longest, and sends it.
+// request makes the shard's next lease request and sends it, if there is anything to ask for.
 func (r *Reporter) request(number uint32, x *leaseQueue, now int64) {
+	x.eachTurn(now, func(about *suspect) bool {
+		r.requestTurn(number, x, about, now)
+		return x.flight != nil
+	})
+}
+
+// requestTurn makes a lease request of the counters of a turn that have waited longest, and sends
+// it.
+func (r *Reporter) requestTurn(number uint32, x *leaseQueue, about *suspect, now int64) {
+	q := &x.of(about).queue
 	fleet, s := r.host.Clock.Fleet(now), &r.shards[number]
 	r.leases.build++
 	r.sequence++
-	f := &inFlightLease{sequence: r.sequence, sent: now, generation: s.generation}
+	f := &inFlightLease{
+		sequence: r.sequence, sent: now, generation: s.generation, toOwner: x.isToOwner(now),
+		suspect: about,
+	}
 	m := &events.LeaseRequest{
 		Epoch: r.o.Epoch, Shard: number, Shards: uint32(len(r.shards)),
 		Sequence: f.sequence, Keys: new(events.Table),
 	}
-	for buckets := 0; x.queue.Len() > 0 && len(f.counters) < min(r.o.Tuning.ReportKeys, events.MaxLeaseKeys) &&
+	for buckets := 0; q.Len() > 0 && len(f.counters) < min(r.o.Tuning.ReportKeys, events.MaxLeaseKeys) &&
 		len(m.Keys.KeyText)+len(m.Keys.Rules)*(events.MaxRuleName+ruleText) < reportText; {
+		if about == nil {
+			if apart := x.suspect(q.Peek().Group, now); apart != nil {
+				apart.queue.Push(q.Pop())
+				continue
+			}
+		}
 		// A counter has at most leases of its live buckets and of the near future.
-		buckets += x.queue.Peek().Group.Live + 2
+		buckets += q.Peek().Group.Live + 2
 		if buckets > events.MaxLeaseBuckets && len(f.counters) > 0 {
 			break
 		}
-		r.addAsk(m, f, x.queue.Pop(), fleet)
+		r.addAsk(m, f, q.Pop(), fleet)
 	}
 	if len(f.counters) == 0 {
 		return
@@ -79,9 +97,9 @@ func (r *Reporter) request(number uint32, x *leaseQueue, now int64) {
 	x.wait = min(max(x.wait, 4*r.host.LeaseRoundTrip(), leastLeaseWait), most)
 	f.retryAt = now + int64(x.wait)
 	x.wait = min(2*x.wait, most)
-	f.toAny = s.aggregator == 0
+	s.noteWait(now)
 	r.counts.LeasesSent++
-	if err := r.o.Link.Lease(number, s.aggregator, payload); err != nil {
+	if err := r.o.Link.Lease(number, f.toOwner, payload); err != nil {
 		r.counts.Problem = err.Error()
 	}
 }

@@ -15,7 +15,7 @@ func (r *Reporter) toOlder(f *inFlightReport, now int64) {
 	if m.Format <= events.FormatPlain {
 		return
 	}
-	r.olderUntil = r.host.Clock.Fleet(now) + int64(olderFor)
+	r.olderUntil = now + int64(olderFor)
 	table := &events.Table{}
 	rows, hits, late := f.rows[:0:0], f.hits[:0:0], m.Late[:0:0]
 	index := make([]uint32, len(m.Hits.Rules))

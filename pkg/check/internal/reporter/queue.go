@@ -49,11 +49,11 @@ func (x *leaseQueue) again() {
 }
 
 // collectSettlements moves settlements that are due to the shards of their keys.
-func (r *Reporter) collectSettlements(fleet int64) {
+func (r *Reporter) collectSettlements(now int64) {
 	if len(r.shards) == 0 {
 		return
 	}
-	r.o.Settling.PopDue(fleet, func(s settlement.Settlement) {
+	r.o.Settling.PopDue(now, func(s settlement.Settlement) {
 		charge := s.GetCharge()
 		name, key := charge.GetRule().GetName(), string(charge.GetKey())
 		r.shards[events.Shard(name, key, uint32(len(r.shards)))].settlements.Push(s)

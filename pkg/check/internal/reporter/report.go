@@ -23,22 +23,49 @@ const (
 	rowText, ruleText = 10, 80
 )
 
-// report moves the hits of the shard's oldest dirty counters, as many as fit, into a report and
-// sends it. The shard has no report in flight.
+// report makes the shard's next report and sends it, if there is anything to report. The shard has
+// no report in flight.
 func (r *Reporter) report(number uint32, s *shard, now int64) {
-	f := r.blank(s)
 	s.missed = false
+	due := now
+	if r.draining {
+		due = neverDue
+	}
+	s.eachTurn(due, func(about *suspect) bool {
+		r.reportTurn(number, s, about, now)
+		return s.flight != nil
+	})
+}
+
+// reportTurn moves the hits of the oldest dirty counters of a turn, as many as fit, into a report
+// and sends it.
+func (r *Reporter) reportTurn(number uint32, s *shard, about *suspect, now int64) {
+	f, l := r.blank(s), s.of(about)
 	fleet := r.host.Clock.Fleet(now)
-	f.after = s.taken
+	f.after = l.taken
 	rows := rowSink{r, f, fleet}
-	for cells := 0; s.queue.Len() > 0 && len(f.rows) < r.o.Tuning.ReportKeys &&
-		f.text < reportText && cells < reportCells; s.taken++ {
-		c, before := s.queue.Pop(), len(f.rows)
-		c.Flush(&rows, fleet, !r.draining, fleet < r.olderUntil)
+	for cells := 0; l.queue.Len() > 0 && len(f.rows) < r.o.Tuning.ReportKeys &&
+		f.text < reportText && cells < reportCells; {
+		c, before := l.queue.Pop(), len(f.rows)
+		l.taken++
+		if about == nil {
+			if apart := s.suspect(c.Group, now); apart != nil {
+				if apart.queue.Push(c); l.taken <= l.goal {
+					apart.setGoal()
+				}
+				continue
+			}
+		}
+		c.Flush(&rows, fleet, !r.draining, now < r.olderUntil)
 		cells += c.Group.Live * (len(f.rows) - before) // none if it was deferred
 	}
-	r.freezeLate(f, s, fleet)
-	r.freezeSettlements(f, s, fleet)
+	if about == nil {
+		r.freezeLates(f, s, now)
+		r.freezeSettlements(f, s, fleet)
+	} else if f.suspect = about; about.late {
+		r.freezeLate(f, about.group, fleet)
+		about.late = false
+	}
 	if len(f.hits) == 0 && len(f.message.Settlements) == 0 {
 		s.spare = f
 		return
@@ -53,6 +80,7 @@ func (r *Reporter) report(number uint32, s *shard, now int64) {
 	f.repeated = false
 	f.born, f.wait, f.refusals, f.tries = now, r.patience(), 0, 0
 	s.flight = f
+	s.noteWait(now)
 	r.counts.Sent++
 	r.send(number, f, now)
 }
@@ -73,7 +101,7 @@ func (r *Reporter) blank(s *shard) *inFlightReport {
 	f.message.Settlements = f.message.Settlements[:0]
 	clear(f.settlements)
 	f.settlements = f.settlements[:0]
-	f.rows, f.hits, f.text = f.rows[:0], f.hits[:0], 0
+	f.rows, f.hits, f.text, f.suspect = f.rows[:0], f.hits[:0], 0, nil
 	return f
 }
 
@@ -98,23 +126,33 @@ func (r *Reporter) ruleIndex(f *inFlightReport, g *counter.Group, fleet int64, k
 	return *index
 }
 
-// freezeLate moves late hits that belong to this shard into the report, as many as fit.
-func (r *Reporter) freezeLate(f *inFlightReport, s *shard, fleet int64) {
+// freezeLates moves late hits that belong to this shard into the report, as many as fit, except
+// those of suspect rules.
+func (r *Reporter) freezeLates(f *inFlightReport, s *shard, now int64) {
 	for end := f.text + lateText; s.late.Len() > 0 && f.text < end; {
 		g := s.late.Pop()
-		n := min(g.Late.Load(), events.MaxCount)
-		if g.Late.Add(-n) > 0 { // more than one report may contain
-			r.host.Lates.Add(g)
+		if apart := s.suspect(g, now); apart != nil {
+			apart.late = true
+			continue
 		}
-		g.Reports.QueuedLate = false
-		i := r.ruleIndex(f, g, fleet, counter.AdmittedHits)
-		for len(f.message.Late) <= i {
-			f.message.Late = append(f.message.Late, 0)
-		}
-		f.message.Late[i] = events.Count(n)
-		f.hits[i].hits += n
-		g.Reports.InFlight += n
+		r.freezeLate(f, g, r.host.Clock.Fleet(now))
 	}
+}
+
+// freezeLate moves a group's late hits into the report.
+func (r *Reporter) freezeLate(f *inFlightReport, g *counter.Group, fleet int64) {
+	n := min(g.Late.Load(), events.MaxCount)
+	if g.Late.Add(-n) > 0 { // more than one report may contain
+		r.host.Lates.Add(g)
+	}
+	g.Reports.QueuedLate = false
+	i := r.ruleIndex(f, g, fleet, counter.AdmittedHits)
+	for len(f.message.Late) <= i {
+		f.message.Late = append(f.message.Late, 0)
+	}
+	f.message.Late[i] = events.Count(n)
+	f.hits[i].hits += n
+	g.Reports.InFlight += n
 }
 
 // encode encodes the message.

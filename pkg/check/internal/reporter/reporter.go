@@ -39,8 +39,8 @@ type Config struct {
 
 // Link sends messages to aggregators. See check.Link.
 type Link interface {
-	Report(shard uint32, aggregator uint64, report []byte) error
-	Lease(shard uint32, aggregator uint64, request []byte) error
+	Report(shard uint32, toOwner bool, report []byte) error
+	Lease(shard uint32, toOwner bool, request []byte) error
 	Hello(hello []byte) error
 }
 
@@ -75,8 +75,8 @@ type Reporter struct {
 	sweeps    uint               // how many queues, and counters without one, have been swept
 	build     uint64             // number of the report being built, see counter.ReportState
 	sequence  uint64             // of the last report or lease request, of any shard; it only grows
-	// olderUntil is the fleet's time until which reports are made for aggregators that do not know
-	// of refunds.
+	// olderUntil is the own time until which reports are made for aggregators that do not know of
+	// refunds.
 	olderUntil   int64
 	generations  uint8 // counts the generations that shards have entered
 	now          int64 // own time of the last step or message
@@ -85,7 +85,7 @@ type Reporter struct {
 	lastFlush    int64
 	nextHello    int64
 	lastContact  int64 // own time of the last message from an aggregator
-	welcomes     uint64
+	judged       int64 // own time at which all shards' levels were looked at
 	missedAlarms bool  // alarms may have been missed; the next hello asks for them
 	asked        int64 // own time of the last hello that asked for them
 	draining     bool
@@ -94,22 +94,39 @@ type Reporter struct {
 	trips        trips
 }
 
+// noOwnerFor is how long messages of a shard go to any aggregator after its owner has not been
+// reached: about as long as another takes to take its place.
+const noOwnerFor = 250 * time.Millisecond
+
+// route is where messages of one kind and shard go: to the shard's owner, or to any aggregator.
+type route struct {
+	ownerAfter int64 // own time from which on they go to the owner
+}
+
+func (r *route) isToOwner(now int64) bool { return now >= r.ownerAfter }
+
+// avoidOwner makes them go to any aggregator for a while, if the one that has failed went to the
+// owner.
+func (r *route) avoidOwner(toOwner bool, now int64) {
+	if toOwner {
+		r.ownerAfter = now + int64(noOwnerFor)
+	}
+}
+
 // shard is the reporter's state of one shard.
 type shard struct {
-	queue queue.FIFO[*counter.Counter]
-	late  queue.FIFO[*counter.Group] // with late hits to report here
+	backlog
+	late queue.FIFO[*counter.Group] // with late hits to report here
 	// settlements to report here.
 	settlements     queue.FIFO[settlement.Settlement]
-	taken           uint64 // counters ever taken off the queue
 	generation      uint64
 	localGeneration uint8 // stands for the generation; counters compare it with theirs
 	flight          *inFlightReport
-	// aggregator is the ID of the aggregator that has answered last, to which messages go; 0 for
-	// any.
-	aggregator uint64
-	missed     bool            // a round came while the report was in flight
-	gaveUp     int64           // own time at which the last report was given up as too old; 0 if none was
-	spare      *inFlightReport // the last report, to reuse its memory
+	missed          bool            // a round came while the report was in flight
+	gaveUp          int64           // own time at which the last report was given up as too old; 0 if none was
+	spare           *inFlightReport // the last report, to reuse its memory
+	route                           // of reports
+	freshness
 }
 
 // inFlightReport is a report that has been sent and not been answered. Its hits do not change until
@@ -123,14 +140,16 @@ type inFlightReport struct {
 	rows       []row     // in the order of the report's keys
 	hits       []ownHits // in the order of the report's rules
 	born       int64     // own time
+	sent       int64     // own time of the last sending
 	retryAt    int64
 	wait       time.Duration
 	tries      int
 	refusals   int
 	refused    int64 // own time of the first refusal
 	repeated   bool
-	toAny      bool   // last sent to any aggregator, and not known to be unheard
-	after      uint64 // shard.taken before this report
+	toOwner    bool     // it was last sent to the shard's owner
+	suspect    *suspect // the suspect rule that the report is about; nil if it is not
+	after      uint64   // counters taken off its line before this report
 	message    events.Report
 	// settlements are those of the message.
 	settlements []settlement.Settlement
@@ -165,10 +184,11 @@ type leases struct {
 
 // leaseQueue is one shard's queue of counters that ask, and the request in flight.
 type leaseQueue struct {
-	queue     queue.FIFO[*counter.Counter]
+	backlog
 	flight    *inFlightLease
 	notBefore int64         // own time of the next request
 	wait      time.Duration // time-out of the next request; 0: the usual one
+	route                   // of requests, whose answers may take longer than those of reports
 }
 
 // inFlightLease is a lease request in flight.
@@ -176,9 +196,10 @@ type inFlightLease struct {
 	sequence   uint64
 	counters   []*counter.Counter // in the order of the request's keys
 	newest     []int64            // per key, the bucket that ages count from
+	suspect    *suspect           // as in inFlightReport
 	sent       int64              // own time
+	toOwner    bool               // as in inFlightReport
 	retryAt    int64
-	toAny      bool   // as in inFlightReport
 	generation uint64 // as in inFlightReport
 }
 

@@ -16,7 +16,7 @@ func (r *Reporter) repeat(now int64) {
 		default:
 			r.counts.Repeated++
 			f.repeated = true
-			s.aggregator = 0
+			s.avoidOwner(f.toOwner, now)
 			f.tell(Repeated)
 			if f.tries >= newerTries {
 				r.toOlder(f, now)
@@ -24,6 +24,22 @@ func (r *Reporter) repeat(now int64) {
 			r.send(uint32(i), f, now)
 		}
 	}
+}
+
+// retryAll sends everything in flight again in the next step: after a silence of all aggregators
+// one has been heard, and only answers make shards fresh. That nobody answered says nothing of
+// owners.
+func (r *Reporter) retryAll(now int64) {
+	for i := range r.shards {
+		r.shards[i].ownerAfter = 0
+		if f := r.shards[i].flight; f != nil {
+			f.retryAt, f.toOwner = now, false
+		}
+		if f := r.leases.queues[i].flight; f != nil {
+			f.retryAt, f.toOwner = now, false
+		}
+	}
+	r.host.WakeUp()
 }
 
 // newerTries is how often a report of a newer format is sent before it is changed to a format that

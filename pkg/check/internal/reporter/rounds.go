@@ -54,36 +54,6 @@ func (r *Reporter) patience() time.Duration {
 	return max(longest, 2*trip, min(timeout, max(manyTrips*trip, leastPatience)))
 }
 
-// judgeFreshness sets the degradation level by the time without messages from aggregators. *Fresh*
-// decides by totals from aggregators, and by a forecast of the hits that others admit. *Stale* does
-// the same, but the forecast fades. *Local share* keeps own hits within the limit divided by the
-// last known number of checkers. *Outage* follows rules with rules.Open or rules.Closed on outage;
-// other rules keep to the local share. The first message from an aggregator makes the checker fresh
-// at once.
-func (r *Reporter) judgeFreshness(now int64) {
-	o := &r.o
-	f := fleetstate.Fresh
-	switch silence := now - r.lastContact; {
-	case r.lastContact == 0 && o.ExpectCheckers > 1:
-		f = fleetstate.LocalShare
-	case r.lastContact == 0:
-		f = fleetstate.Local
-	case silence > int64(o.OutageAfter):
-		f = fleetstate.Outage
-	case silence > int64(o.ShareAfter):
-		f = fleetstate.LocalShare
-	case silence > int64(o.StaleAfter):
-		f = fleetstate.Stale
-	}
-	r.host.Fresh.Store(uint32(f))
-}
-
-// noteContact records that an aggregator has sent a message.
-func (r *Reporter) noteContact(now int64) {
-	r.lastContact = now
-	r.judgeFreshness(now)
-}
-
 const (
 	// mostWaits bounds the back-off of repeats, in multiples of Tuning.ReportTimeout.
 	mostWaits     = 8

@@ -26,7 +26,7 @@ func (r *Reporter) eachQueuedLocked(f func(*counter.Counter)) {
 		f(c)
 	}
 	for i := range r.shards {
-		r.shards[i].queue.Each(f)
+		r.shards[i].each(f)
 	}
 }
 

@@ -5,7 +5,8 @@
 // settled here before, holds settlements that are in no report, and decides when to send again
 // those that the store could not apply yet.
 //
-// Times are Unix nanoseconds of the fleet's clock.
+// Times are the checker's own, in nanoseconds, except those of receipts: waits would be wrong when
+// the fleet's clock steps.
 package settlement
 
 import (
@@ -27,13 +28,14 @@ var (
 type Settlement struct {
 	*events.Settlement
 	// uncovered is when the store first did not take it, as checkers of this one's credential had
-	// not reported as many hits. due is when to send it again. 0: that has not happened.
+	// not reported as many hits. due is when to send it again. Own times; 0: that has not happened.
 	uncovered, due int64
 }
 
-// IsTooOld says whether no aggregator would take the settlement any more.
-func (s *Settlement) IsTooOld(now int64) bool {
-	return now-s.GetMade() > int64(events.MaxReceiptAge)
+// IsTooOld says whether no aggregator would take the settlement any more, at this time of the
+// fleet.
+func (s *Settlement) IsTooOld(fleet int64) bool {
+	return fleet-s.GetMade() > int64(events.MaxReceiptAge)
 }
 
 // The store does not take a settlement while hits that it gives back may be pending at another

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 
@@ -24,7 +23,7 @@ func TestNobodySpeaksForAnother(t *testing.T) {
 	body := func(epoch uint64) []byte {
 		return must(events.Append(nil, &events.Hello{Epoch: epoch, Sent: 1}))(t)
 	}
-	me, you := natsbus.Owned("mine", mine), natsbus.Owned("yours", yours)
+	me, you := natsbus.CheckerName("mine", mine), natsbus.CheckerName("yours", yours)
 	mineSays, yoursSays := string(body(mine)), string(body(yours))
 	report, refresh := "test.report.v1.0."+me, "test.refresh.v1."+me
 	forged := fmt.Sprintf("mine.%x", yours)
@@ -36,7 +35,7 @@ func TestNobodySpeaksForAnother(t *testing.T) {
 		{"a report of my own", report, refresh, mineSays, 1},
 		{"a lease request of my own", "test.lease.v1.3." + me, "test.grant.v1." + me, mineSays, 1},
 		{"a hello of my own, to answer and to note", "test.hello.v1." + me, "test.welcome.v1." + me, mineSays, 2},
-		{"one of before there were owners", "test.report.v1.0.abc", "test.refresh.v1.abc", "anything", 1},
+		{"one of before there were credentials", "test.report.v1.0.abc", "test.refresh.v1.abc", "anything", 1},
 		{"with another's epoch within", report, refresh, yoursSays, 0},
 		{"the same, with it in the subject too", "test.report.v1.0." + forged, "test.refresh.v1." + forged, yoursSays, 0},
 		{"a hello with another's epoch", "test.hello.v1." + me, "test.welcome.v1." + me, yoursSays, 0},
@@ -49,22 +48,22 @@ func TestNobodySpeaksForAnother(t *testing.T) {
 		{"not answered", report, "", mineSays, 0},
 		{"answered by what answers something else", report, "test.welcome.v1." + me, mineSays, 0},
 		{"three tokens", report + ".x", refresh + ".x", mineSays, 0},
-		{"to this aggregator", "test.report.v1.2-HERE." + me, refresh, mineSays, 1},
-		{"to this aggregator, with another's epoch", "test.report.v1.2-HERE." + me, refresh, yoursSays, 0},
-		{"to this aggregator, answered by a write", "test.lease.v1.2-HERE." + me, "$KV.test-rules.rules", mineSays, 0},
+		{"to the owner", "test.report.v1.2-owner." + me, refresh, mineSays, 1},
+		{"to the owner, with another's epoch", "test.report.v1.2-owner." + me, refresh, yoursSays, 0},
+		{"to the owner, answered by a write", "test.lease.v1.2-owner." + me, "$KV.test-rules.rules", mineSays, 0},
 		{"no shard", "test.report.v1.0", "test.refresh.v1.0", mineSays, 0},
 	} {
 		t.Run(tt.why, func(t *testing.T) {
 			var got heard
 			worker, conn := n.Worker(t), n.connect(t, "publisher")
-			noError(t, worker.Attend(slices.Repeat([]bool{true}, 4)))
+			shards := slices.Repeat([]bool{true}, 4)
+			noError(t, worker.Attend(shards, shards))
 			stop := serve(t, func(ctx context.Context) error {
 				return worker.Serve(ctx, func(kind events.Kind, data []byte, _ func([]byte) error) { got.note(kind, data) })
 			})
-			here := strconv.FormatUint(worker.ID(), 16)
 			ready := map[string]int{ // by subject, how often it is to be handed over
 				"report.v1.0": 1, "report.v1.3": 1, "lease.v1.0": 1, "lease.v1.3": 1, "hello.v1": 2,
-				"report.v1.2-" + here: 1, "lease.v1.2-" + here: 1,
+				"report.v1.2-owner": 1, "lease.v1.2-owner": 1,
 			}
 			answers := map[string]string{"report": "refresh", "lease": "grant", "hello": "welcome"}
 			attempts := 0
@@ -92,7 +91,7 @@ func TestNobodySpeaksForAnother(t *testing.T) {
 				sayReady()
 				return false
 			})
-			publish(t, conn, strings.Replace(tt.subject, "HERE", here, 1), tt.reply, tt.body)
+			publish(t, conn, tt.subject, tt.reply, tt.body)
 			// Each subscription hands over one message after the other, so what comes after says
 			// that it has been there. A stop would wait for it, but no longer than a second.
 			sayReady()

@@ -1,0 +1,98 @@
+package redisstore
+
+import (
+	"context"
+	"math/rand/v2"
+	"strconv"
+	"sync"
+	"sync/atomic"
+)
+
+// shard is what this process knows of a shard. Its calls come one after the other, as each has to
+// find what the last one left.
+type shard struct {
+	turn  chan struct{}         // holds a value while a call is under way
+	known atomic.Pointer[known] // changed by the call that has the turn
+	chain chain                 // used by the call that has the turn
+	order sync.Mutex            // of replies: taken before the turn ends
+
+	mu      sync.Mutex
+	changes []change // of hashes, for the next batch
+	waiting int      // how many fields they have
+}
+
+// known is the era under which totals are remembered, and what the node's clock was in it. By that
+// clock hashes expire, also when it was set.
+type known struct {
+	era    uint64
+	behind int64 // by how many ms it was ahead of the fleet's time, at least
+	clock  int64 // the latest that it said, in ms
+}
+
+// clockStep is how far a node's clock may be set, in ms, before another era begins.
+const clockStep = 10_000
+
+// chain is the state in which this process' last batch left a shard. A shard that is still in it
+// has the counts that this process knows of.
+type chain struct {
+	generation, version string // the version without the leases that have raised it
+	last                string // a random number of the batch; empty if nothing is known
+}
+
+func newShard() *shard {
+	s := &shard{turn: make(chan struct{}, 1)}
+	s.forget()
+	return s
+}
+
+// take waits for the shard's turn.
+func (s *shard) take(ctx context.Context) error {
+	select {
+	case s.turn <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// eras numbers the eras of all shards.
+var eras atomic.Uint64
+
+// forget begins another era.
+func (s *shard) forget() { s.known.Store(&known{era: eras.Add(1)}) }
+
+// newID returns a batch's random number.
+func newID() string { return strconv.FormatUint(rand.Uint64(), 36) }
+
+// leave takes in how a call of fleet time now, in ms, has left the shard: h is what the script says.
+func (s *shard) leave(h *header, id string, now int64) {
+	k, clock := *s.known.Load(), now+h.shift
+	if !h.holds || k.clock-clock > clockStep || h.shift-k.behind > clockStep {
+		k = known{eras.Add(1), h.shift, clock}
+	}
+	s.known.Store(&known{k.era, min(k.behind, h.shift), max(k.clock, clock)})
+	switch {
+	case id != "":
+		s.chain = chain{strconv.FormatInt(h.generation, 10), strconv.FormatInt(h.version-h.leases, 10), id}
+	case !h.holds: // nobody can tell what this state was made of
+		s.chain = chain{}
+	}
+}
+
+// change has the next batch make a change, if there is room for it.
+func (s *shard) change(ch change) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.waiting+len(ch.fields) <= mostWaiting {
+		s.changes, s.waiting = append(s.changes, ch), s.waiting+len(ch.fields)
+	}
+}
+
+// takeChanges returns the changes that wait.
+func (s *shard) takeChanges() []change {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	changes := s.changes
+	s.changes, s.waiting = nil, 0
+	return changes
+}
