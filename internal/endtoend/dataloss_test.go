@@ -25,7 +25,11 @@ func TestNobodyForgetsMoreThanTheStoreLost(t *testing.T) {
 	happened, minute := seen{"exact": 0}, &testRules[3]
 	for seed := range seeds(25, 750) {
 		workers := 1 + int(seed/4%2)
-		w := newWorld(t, options{seed: seed, workers: workers, shards: 1, faults: faultsOf(seed), forgetful: seed%2 != 0})
+		faults := faultsOf(seed)
+		// All repeats arrive before anybody compares: where the store has lost that it counted a report,
+		// a later one would count, and only its sender would hear of it.
+		faults.RepeatWithin = min(faults.RepeatWithin, 9*time.Second)
+		w := newWorld(t, options{seed: seed, workers: workers, shards: 1, faults: faults, forgetful: seed%2 != 0})
 		w.immortal = workers == 1
 		w.loseAtRandom()
 		w.mend()
