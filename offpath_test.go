@@ -234,8 +234,8 @@ func TestAMemberIsListed(t *testing.T) {
 	}
 }
 
-// TestJoinWithoutNATS: by a file a participant decides at once; by the bucket it waits as long as it is
-// told to, and takes up where the one before has ended if it has a cache.
+// TestJoinWithoutNATS: by a file a participant decides at once; by the bucket it waits as long as
+// it is told to, and takes up where the one before has ended if it has a cache.
 func TestJoinWithoutNATS(t *testing.T) {
 	f := newFleet(t)
 	f.apply(7)

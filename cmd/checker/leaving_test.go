@@ -34,7 +34,8 @@ func adaptersFor(t *testing.T, text string) *adapters {
 	return a
 }
 
-// quietProcess is a daemon that has begun to decide by a file of rules, as a participant in a fleet.
+// quietProcess is a daemon that has begun to decide by a file of rules, as a participant in a
+// fleet.
 func quietProcess(t *testing.T, text string) *process {
 	t.Helper()
 	url := serverstest.NATS(t).URL()

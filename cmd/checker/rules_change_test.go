@@ -123,8 +123,8 @@ func TestRulesChangeWhileItRuns(t *testing.T) {
 	}
 }
 
-// TestRulesAreWaitedFor: a fleet participant whose bucket is not there yet is not ready, decides nothing at any listener, and begins with
-// the first good set, which it keeps when NATS goes.
+// TestRulesAreWaitedFor: a fleet participant whose bucket is not there yet is not ready, decides
+// nothing at any listener, and begins with the first good set, which it keeps when NATS goes.
 func TestRulesAreWaitedFor(t *testing.T) {
 	t.Parallel()
 	server := serverstest.JetStream(t)

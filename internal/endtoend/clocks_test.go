@@ -67,9 +67,10 @@ func TestSkewedCheckersShareAWindow(t *testing.T) {
 	expect(t, r.Counted == 15 && r.Late == 0, "the ledger: %+v, want 15 counted", r)
 }
 
-// TestAClockThatJumpsAheadComesBack: a machine gets another clock, a minute ahead, or its fleet's time
-// was a minute ahead when the machine joined. Hits of the future are refused until eight welcomes have
-// shown it. Then the clock steps back, and hits are counted as before: none is lost or counted twice.
+// TestAClockThatJumpsAheadComesBack: a machine gets another clock, a minute ahead, or its fleet's
+// time was a minute ahead when the machine joined. Hits of the future are refused until eight
+// welcomes have shown it. Then the clock steps back, and hits are counted as before: none is lost
+// or counted twice.
 func TestAClockThatJumpsAheadComesBack(t *testing.T) {
 	for seed := range seeds(8, 60) {
 		o := wellConnected(seed, 3)
@@ -111,8 +112,8 @@ func TestAClockThatJumpsAheadComesBack(t *testing.T) {
 }
 
 // TestTheFleetsTimeGoesOn: another node with another clock takes over, or somebody sets the clock,
-// and aggregators are replaced, one or all. The fleet's time goes on: limits hold, no hit is late or
-// refused, strict limits neither let too many pass nor starve.
+// and aggregators are replaced, one or all. The fleet's time goes on: limits hold, no hit is late
+// or refused, strict limits neither let too many pass nor starve.
 func TestTheFleetsTimeGoesOn(t *testing.T) {
 	const limit, strictLimit = 1000, 100
 	shape := window.Shape{Length: time.Second, Buckets: 1}

@@ -59,8 +59,8 @@ var algorithmRules = []rules.Rule{
 }
 
 // TestEveryAlgorithmCountsExactly: nothing is lost and nothing is counted twice by any algorithm,
-// and in the end all checkers know of each key what a limiter that saw every hit knows. No outage is
-// so long that hits come too late to be in a bucket's level.
+// and in the end all checkers know of each key what a limiter that saw every hit knows. No outage
+// is so long that hits come too late to be in a bucket's level.
 func TestEveryAlgorithmCountsExactly(t *testing.T) {
 	happened := seen{"agreed": 0}
 	for seed := range seeds(16, 500) {

@@ -26,8 +26,8 @@ func TestNobodyForgetsMoreThanTheStoreLost(t *testing.T) {
 	for seed := range seeds(25, 750) {
 		workers := 1 + int(seed/4%2)
 		faults := faultsOf(seed)
-		// All repeats arrive before anybody compares: where the store has lost that it counted a report,
-		// a later one would count, and only its sender would hear of it.
+		// All repeats arrive before anybody compares: where the store has lost that it counted a
+		// report, a later one would count, and only its sender would hear of it.
 		faults.RepeatWithin = min(faults.RepeatWithin, 9*time.Second)
 		w := newWorld(t, options{seed: seed, workers: workers, shards: 1, faults: faults, forgetful: seed%2 != 0})
 		w.immortal = workers == 1
@@ -61,8 +61,8 @@ func (w *world) loseAtRandom() {
 	}
 }
 
-// loss perhaps has the store lose all data, or what is newer than a snapshot, as a stale replica does,
-// if there was one in the beginning.
+// loss perhaps has the store lose all data, or what is newer than a snapshot, as a stale replica
+// does, if there was one in the beginning.
 func (w *world) loss(oneIn int) {
 	switch event := w.rand.IntN(oneIn); {
 	case event == 0:

@@ -97,9 +97,9 @@ func TestShareOfTheLimitWithoutTheStore(t *testing.T) {
 	w.conserved()
 }
 
-// TestShareOfTheLimitOfADeadShard: one node of a Cluster dies, for a minute. From the level of local
-// shares on, 8 checkers keep to the limit of its keys, while the keys of the other shards are decided
-// as before, and what nobody asks for is not taken for dead.
+// TestShareOfTheLimitOfADeadShard: one node of a Cluster dies, for a minute. From the level of
+// local shares on, 8 checkers keep to the limit of its keys, while the keys of the other shards are
+// decided as before, and what nobody asks for is not taken for dead.
 func TestShareOfTheLimitOfADeadShard(t *testing.T) {
 	const shards, limit = 4, 40
 	rule := counting("r", limit, window.Shape{Length: time.Second, Buckets: 1, Fixed: true})

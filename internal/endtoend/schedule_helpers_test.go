@@ -103,8 +103,8 @@ func (w *world) end(then ...func()) {
 	w.conserved()
 }
 
-// accident perhaps lets one happen, or ends one. That of a node may take as long as outage, all of it
-// without a hit.
+// accident perhaps lets one happen, or ends one. That of a node may take as long as outage, all of
+// it without a hit.
 func (w *world) accident(outage time.Duration) {
 	switch w.rand.IntN(40) {
 	case 0:

@@ -358,8 +358,8 @@ func (w *world) pass(d time.Duration) { w.advance(time.Duration(w.rand.Int64N(in
 
 // hit sends one request to a checker by one rule, and holds the answer against what this checker
 // can know: all its own hits, and those of others in the messages that it got, no more and no less.
-// If it also forecasts others' hits, or keeps to its share, it may deny more than that, but not allow
-// more.
+// If it also forecasts others' hits, or keeps to its share, it may deny more than that, but not
+// allow more.
 func (w *world) hit(c *checker, rule, key string, cost int64) bool {
 	w.t.Helper()
 	l, _ := c.Limiter(rule)

@@ -57,8 +57,8 @@ type Part struct {
 // Checker is the status of a checker.
 type Checker struct {
 	Part
-	// Freshness is its degradation level, that of its worst shard. HeardAgo is the time since it last received a message
-	// from an aggregator, in milliseconds; -1 for never.
+	// Freshness is its degradation level, that of its worst shard. HeardAgo is the time since it
+	// last received a message from an aggregator, in milliseconds; -1 for never.
 	Freshness string `json:"freshness"`
 	HeardAgo  int64  `json:"heard_ago_ms"`
 	// RulesRevision and RulesDigest identify the rules in force.

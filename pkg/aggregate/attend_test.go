@@ -75,8 +75,8 @@ func (b *unattended) Tell(member []byte) error {
 	return b.silent.Tell(member)
 }
 
-// TestFailedSubscriptions: they are tried again every 250 ms. Others are told no more often than that,
-// and the log only now and then.
+// TestFailedSubscriptions: they are tried again every 250 ms. Others are told no more often than
+// that, and the log only now and then.
 func TestFailedSubscriptions(t *testing.T) {
 	bus, log := &unattended{}, new(bytes.Buffer)
 	d := coldFixture(t, memstore.New(), func(o *aggregate.Options) {

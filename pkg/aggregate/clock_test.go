@@ -119,8 +119,8 @@ func TestASlowLogSetsNoWrongTime(t *testing.T) {
 	})
 }
 
-// TestWithoutMembers: NATS forbids aggregators to hear each other. Each follows the store's time all
-// the same, leaves what is on record to a fleet that has a keeper, and counts the checkers.
+// TestWithoutMembers: NATS forbids aggregators to hear each other. Each follows the store's time
+// all the same, leaves what is on record to a fleet that has a keeper, and counts the checkers.
 func TestWithoutMembers(t *testing.T) {
 	const kept = time.Hour
 	store := &faulty{Store: memstore.New()}

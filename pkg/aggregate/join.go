@@ -61,9 +61,9 @@ func (w *Worker) joinStore(ctx context.Context, clock func() int64) error {
 	return nil
 }
 
-// observeClock compares the store's clock, or this machine's if the store has none, with the fleet's
-// time, and has the store keep another offset if need be. There is no keeper of a machine's own time:
-// if that is set, or the machine was suspended, it is right all the same.
+// observeClock compares the store's clock, or this machine's if the store has none, with the
+// fleet's time, and has the store keep another offset if need be. There is no keeper of a machine's
+// own time: if that is set, or the machine was suspended, it is right all the same.
 func (w *Worker) observeClock(ctx context.Context, sent, got int64, fleet storage.Fleet) {
 	theirs := fleet.Time.UnixNano()
 	keeper := w.members.Keeper() == w.members.ID() && w.members.Listened(got)

@@ -146,9 +146,9 @@ func checkLeased(batch *storage.LeaseBatch, leased *storage.Leased) error {
 	return nil
 }
 
-// observeOutcome logs when a shard begins to fail lease requests and when it takes them again. After
-// a failure the shard is probed: only if that fails, too, it is left. A failure because of a batch's
-// content says nothing about the shard.
+// observeOutcome logs when a shard begins to fail lease requests and when it takes them again.
+// After a failure the shard is probed: only if that fails, too, it is left. A failure because of a
+// batch's content says nothing about the shard.
 func (e *leases) observeOutcome(s *shard, err error) {
 	if err != nil {
 		e.w.counters.add(func(c *Stats) { c.LeaseErrors++ })

@@ -24,7 +24,8 @@ func (w *Worker) receiveMember(now int64, payload []byte) {
 	w.observeFleet(said, now)
 }
 
-// observeFleet takes in what an aggregator says of the fleet's time, and that this one hears itself.
+// observeFleet takes in what an aggregator says of the fleet's time, and that this one hears
+// itself.
 func (w *Worker) observeFleet(said *events.Member, now int64) {
 	if said.GetId() == w.members.ID() {
 		w.checkers.Listen(now)
@@ -49,7 +50,8 @@ func (w *Worker) startClock(now int64) {
 	}
 }
 
-// liveCheckers is the number of live checkers; 0 while neither this worker nor another one knows it.
+// liveCheckers is the number of live checkers; 0 while neither this worker nor another one knows
+// it.
 func (w *Worker) liveCheckers(now int64) uint32 {
 	_, told := w.members.Told()
 	return w.checkers.Count(now, told)

@@ -9,8 +9,8 @@ import (
 	"github.com/offpath-io/offpath/pkg/events"
 )
 
-// BenchmarkMember is what a message of another aggregator costs that says nothing new, in a fleet of
-// 100 aggregators and as many shards as Redis Cluster has slots.
+// BenchmarkMember is what a message of another aggregator costs that says nothing new, in a fleet
+// of 100 aggregators and as many shards as Redis Cluster has slots.
 func BenchmarkMember(b *testing.B) {
 	const shards, others = 16_384, 99
 	d := newFixture(b, memstore.New(), func(o *aggregate.Options) { o.Shards, o.ID = shards, 1 })

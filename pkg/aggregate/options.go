@@ -42,9 +42,9 @@ type Options struct {
 	Tolerance time.Duration
 	// Timeout is how long the store may take for one call; default 3 s.
 	Timeout time.Duration
-	// Forget is how long after its last hello a checker counts as live; default 15 s. It is to be six
-	// times the longest time between hellos of a checker or more: a worker that starts believes to
-	// have heard all of them after a sixth of it, or 2.5 s if that is longer.
+	// Forget is how long after its last hello a checker counts as live; default 15 s. It is to be
+	// six times the longest time between hellos of a checker or more: a worker that starts believes
+	// to have heard all of them after a sixth of it, or 2.5 s if that is longer.
 	Forget time.Duration
 	// MaxCheckers bounds the live checkers of one credential (the owner of their epochs) that are
 	// told apart: with a stolen credential anybody can make up checkers, and all others keep to

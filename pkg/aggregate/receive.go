@@ -36,8 +36,8 @@ func (w *Worker) repeats(
 }
 
 // receiveHello takes in a heartbeat, and answers it with the number of shards, the fleet's time and
-// size. There is no answer until the fleet's time is known, and while the store answers for less than
-// half of the shards: an aggregator that cannot count must not let checkers believe that their
+// size. There is no answer until the fleet's time is known, and while the store answers for less
+// than half of the shards: an aggregator that cannot count must not let checkers believe that their
 // knowledge is fresh. They ask others, or decide by a lower degradation level.
 func (w *Worker) receiveHello(now int64, payload []byte, reply func([]byte) error) {
 	w.counters.add(func(c *Stats) { c.Hellos++ })

@@ -278,8 +278,9 @@ func TestTwoBatchesOfAShardAtOnce(t *testing.T) {
 	})
 }
 
-// TestADeadNodeHoldsUpNoClock: a node of a Redis Cluster that never answers has a third of the shards.
-// The clock is on another node, and is looked at as often as ever; the shards of others are probed.
+// TestADeadNodeHoldsUpNoClock: a node of a Redis Cluster that never answers has a third of the
+// shards. The clock is on another node, and is looked at as often as ever; the shards of others are
+// probed.
 func TestADeadNodeHoldsUpNoClock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began, last, longest := time.Now(), time.Now(), time.Duration(0)

@@ -58,8 +58,8 @@ type Stats struct {
 	LastLoss            ShardLoss
 	// Hellos received, malformed ones included.
 	Hellos int64
-	// Checkers is how many have said hello lately. Time in which the worker did not hear itself does
-	// not count.
+	// Checkers is how many have said hello lately. Time in which the worker did not hear itself
+	// does not count.
 	Checkers int
 	// Owned is how many shards' reports go to this worker first.
 	Owned int

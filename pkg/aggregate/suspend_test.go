@@ -150,8 +150,8 @@ func TestTheFleetsTimeOutlivesAnything(t *testing.T) {
 	}
 }
 
-// TestAnOwnerThatSlept: an aggregator whose machine was suspended, and which notices that, takes its
-// shards back from others, and refuses no hits.
+// TestAnOwnerThatSlept: an aggregator whose machine was suspended, and which notices that, takes
+// its shards back from others, and refuses no hits.
 func TestAnOwnerThatSlept(t *testing.T) {
 	for i := range 3 {
 		for _, deaf := range []time.Duration{-time.Minute, 0, 500 * time.Millisecond} {

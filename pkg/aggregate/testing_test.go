@@ -22,8 +22,8 @@ const (
 	start  = 1_800_000_000 * second
 )
 
-// silent is a bus that brings nothing but what the worker itself tells, and keeps the alarms, unless
-// it fails to send them.
+// silent is a bus that brings nothing but what the worker itself tells, and keeps the alarms,
+// unless it fails to send them.
 type silent struct {
 	fails error
 	hear  func(member []byte) // nil: nothing comes back

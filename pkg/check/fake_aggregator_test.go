@@ -28,10 +28,7 @@ func (e *echo) Report(_ uint32, _ bool, report []byte) error {
 	if err != nil || e.down {
 		return err
 	}
-	return e.answer(events.KindRefresh, &events.Refresh{
-		Epoch: m.Epoch, Shard: m.Shard, Sequence: m.Sequence, Generation: 1, Version: m.Sequence,
-		KeyCells: m.Hits.KeyCells, Age: m.Hits.Age, Total: m.Hits.Value,
-	})
+	return e.answer(events.KindRefresh, answerTo(m))
 }
 
 func (e *echo) Lease(uint32, bool, []byte) error { return nil }
@@ -187,4 +184,16 @@ func (s *store) settled(t testing.TB, c *Checker, now int64) {
 		c.reporter.Step(now, true)
 		s.deliver(t, c, now)
 	}
+}
+
+// answerTo counts a report whose keys nobody else has hit.
+func answerTo(m *events.Report) *events.Refresh {
+	return &events.Refresh{
+		Epoch: m.Epoch, Shard: m.Shard, Sequence: m.Sequence, Generation: 1, Version: m.Sequence,
+		KeyCells: m.Hits.KeyCells, Age: m.Hits.Age, Total: m.Hits.Value,
+	}
+}
+
+func refusalOf(m *events.Report) *events.Refresh {
+	return &events.Refresh{Epoch: m.Epoch, Shard: m.Shard, Sequence: m.Sequence, Error: "no"}
 }

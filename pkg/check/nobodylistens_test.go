@@ -74,8 +74,8 @@ func TestOwnerIsGone(t *testing.T) {
 	}
 }
 
-// TestUnheardIsNoRepeat: a report that has reached nobody is sent for the first time when it goes to
-// another aggregator: it is no repeat, and its time-outs do not grow for it.
+// TestUnheardIsNoRepeat: a report that has reached nobody is sent for the first time when it goes
+// to another aggregator: it is no repeat, and its time-outs do not grow for it.
 func TestUnheardIsNoRepeat(t *testing.T) {
 	f, now := twoShards(t)
 	f.unheard(now+20*ms, 0, true)

@@ -47,10 +47,7 @@ func (f *fleet) answerShard(now int64, shard uint32, from int) int {
 		if m.Shard != shard {
 			continue
 		}
-		f.receive(now, events.KindRefresh, &events.Refresh{
-			Epoch: m.Epoch, Shard: m.Shard, Sequence: m.Sequence, Generation: 1, Version: m.Sequence,
-			KeyCells: m.Hits.KeyCells, Age: m.Hits.Age, Total: m.Hits.Value,
-		})
+		f.receive(now, events.KindRefresh, answerTo(m))
 	}
 	return len(f.tape.reports)
 }
@@ -118,7 +115,7 @@ func TestNewsOfAShard(t *testing.T) {
 		{"nothing", func(*fleet, *Limiter, int64, *events.Report) {}, Stale},
 		{"a welcome", func(f *fleet, _ *Limiter, now int64, _ *events.Report) { f.hear(now) }, Stale},
 		{"a refusal", func(f *fleet, _ *Limiter, now int64, m *events.Report) {
-			f.receive(now, events.KindRefresh, &events.Refresh{Epoch: m.Epoch, Shard: m.Shard, Sequence: m.Sequence, Error: "no"})
+			f.receive(now, events.KindRefresh, refusalOf(m))
 		}, Stale},
 		{"the answer to another report", func(f *fleet, _ *Limiter, now int64, m *events.Report) {
 			f.receive(now, events.KindRefresh, &events.Refresh{
@@ -214,12 +211,9 @@ func (f *fleet) refusing(name string) (answer func(now int64)) {
 		f.t.Helper()
 		for ; reports < len(f.tape.reports); reports++ { // answers make it longer
 			m := f.tape.reports[reports]
-			a := &events.Refresh{
-				Epoch: m.Epoch, Shard: m.Shard, Sequence: m.Sequence, Generation: 1, Version: m.Sequence,
-				KeyCells: m.Hits.KeyCells, Age: m.Hits.Age, Total: m.Hits.Value,
-			}
+			a := answerTo(m)
 			if has(m.Hits.Rules) {
-				a = &events.Refresh{Epoch: m.Epoch, Shard: m.Shard, Sequence: m.Sequence, Error: "no"}
+				a = refusalOf(m)
 			}
 			f.receive(now, events.KindRefresh, a)
 		}
@@ -322,12 +316,9 @@ func TestRefusedInOneShard(t *testing.T) {
 		atTime(now, f).Step()
 		for ; sent < len(f.tape.reports); sent++ {
 			m := f.tape.reports[sent]
-			a := &events.Refresh{
-				Epoch: m.Epoch, Shard: m.Shard, Sequence: m.Sequence, Generation: 1, Version: m.Sequence,
-				KeyCells: m.Hits.KeyCells, Age: m.Hits.Age, Total: m.Hits.Value,
-			}
+			a := answerTo(m)
 			if m.Shard == 1 {
-				a = &events.Refresh{Epoch: m.Epoch, Shard: m.Shard, Sequence: m.Sequence, Error: "no"}
+				a = refusalOf(m)
 			}
 			f.receive(now+2*ms, events.KindRefresh, a)
 			if now >= noon+30*second {
@@ -382,12 +373,9 @@ func TestSuspectRefusedByTheOwnerOnly(t *testing.T) {
 		atTime(now, f).Step()
 		for ; sent < len(f.tape.reports); sent++ {
 			m := f.tape.reports[sent]
-			a := &events.Refresh{
-				Epoch: m.Epoch, Shard: m.Shard, Sequence: m.Sequence, Generation: 1, Version: m.Sequence,
-				KeyCells: m.Hits.KeyCells, Age: m.Hits.Age, Total: m.Hits.Value,
-			}
+			a := answerTo(m)
 			if now < noon+15*second || strings.HasSuffix(f.tape.to[sent], "to its owner") {
-				a = &events.Refresh{Epoch: m.Epoch, Shard: m.Shard, Sequence: m.Sequence, Error: "no"}
+				a = refusalOf(m)
 			}
 			f.receive(now+2*ms, events.KindRefresh, a)
 		}
@@ -415,13 +403,10 @@ func TestTwoOwnersOfASuspect(t *testing.T) {
 			m := f.tape.reports[sent]
 			counts := now > noon+15*second
 			if !counts || strings.HasSuffix(f.tape.to[sent], "to its owner") {
-				f.receive(now+2*ms, events.KindRefresh, &events.Refresh{Epoch: m.Epoch, Shard: m.Shard, Sequence: m.Sequence, Error: "no"})
+				f.receive(now+2*ms, events.KindRefresh, refusalOf(m))
 			}
 			if counts {
-				f.receive(now+3*ms, events.KindRefresh, &events.Refresh{
-					Epoch: m.Epoch, Shard: m.Shard, Sequence: m.Sequence, Generation: 1, Version: m.Sequence,
-					KeyCells: m.Hits.KeyCells, Age: m.Hits.Age, Total: m.Hits.Value,
-				})
+				f.receive(now+3*ms, events.KindRefresh, answerTo(m))
 			}
 		}
 		if now == noon+20*second {
@@ -520,12 +505,9 @@ func TestSuspectRulesTakeTurns(t *testing.T) {
 	for ; now < noon+60*second; now += 50 * ms {
 		for n := len(f.tape.reports); sent < n; sent++ { // answers take a step
 			m := f.tape.reports[sent]
-			a := &events.Refresh{
-				Epoch: m.Epoch, Shard: m.Shard, Sequence: m.Sequence, Generation: 1, Version: m.Sequence,
-				KeyCells: m.Hits.KeyCells, Age: m.Hits.Age, Total: m.Hits.Value,
-			}
+			a := answerTo(m)
 			if now < noon+20*second {
-				a = &events.Refresh{Epoch: m.Epoch, Shard: m.Shard, Sequence: m.Sequence, Error: "no"}
+				a = refusalOf(m)
 			} else if now > noon+40*second {
 				equal(t, len(m.Hits.Rules), 1, "rules in a report")
 				reports[m.Hits.Rules[0].Name]++
@@ -562,12 +544,9 @@ func TestTrafficDoesNotDelayTheEnd(t *testing.T) {
 			}
 			for n := len(f.tape.reports); sent < n; sent++ {
 				m := f.tape.reports[sent]
-				a := &events.Refresh{
-					Epoch: m.Epoch, Shard: m.Shard, Sequence: m.Sequence, Generation: 1, Version: m.Sequence,
-					KeyCells: m.Hits.KeyCells, Age: m.Hits.Age, Total: m.Hits.Value,
-				}
+				a := answerTo(m)
 				if refused == "still" || refused == "minutes ago" && now < noon+30*second {
-					a = &events.Refresh{Epoch: m.Epoch, Shard: m.Shard, Sequence: m.Sequence, Error: "no"}
+					a = refusalOf(m)
 				}
 				f.receive(now+2*ms, events.KindRefresh, a)
 			}

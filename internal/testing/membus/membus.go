@@ -173,7 +173,8 @@ func (b *Bus) broadcast(kind events.Kind, payload []byte) {
 	b.nudge()
 }
 
-// tell puts a message on its way to every worker, one each. Checkers that are cut off do not matter.
+// tell puts a message on its way to every worker, one each. Checkers that are cut off do not
+// matter.
 func (b *Bus) tell(payload []byte) {
 	payload = slices.Clone(payload)
 	b.mu.Lock()

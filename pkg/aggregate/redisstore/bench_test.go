@@ -110,8 +110,9 @@ func (c *crowd) check(i int, left *atomic.Int64, h func(events.Kind, []byte, fun
 // Redis: distinct keys per second, and what each took of Redis' CPU and of ours. Redis is what
 // bounds it.
 //
-// Redis' CPU time in ns per key, before totals were remembered by the id of the last batch and since,
-// in turn on a machine with many other things to do, which made all of it about twice as slow:
+// Redis' CPU time in ns per key, before totals were remembered by the id of the last batch and
+// since, in turn on a machine with many other things to do, which made all of it about twice as
+// slow:
 //
 //	                               before    since
 //	two buckets of 1 M keys          3690     2840    HINCRBY alone: 2350 (BenchmarkFloor)
@@ -121,10 +122,10 @@ func (c *crowd) check(i int, left *atomic.Int64, h func(events.Kind, []byte, fun
 //
 // Tried, before: 2^12 groups, searched for longer, 3040 to 3290 against 2210 to 2700 with 2^14.
 //
-// Absolute totals by HSET, if the id is the expected one, would take 2180 instead of 2690 (one search
-// of the hash instead of two; medians of 4 of BenchmarkFloor), and as much memory. But then a call
-// cannot be made before the one before it has been read, as that changes the totals, and Redis
-// would wait for it; and what this process believed wrongly would become true.
+// Absolute totals by HSET, if the id is the expected one, would take 2180 instead of 2690 (one
+// search of the hash instead of two; medians of 4 of BenchmarkFloor), and as much memory. But then
+// a call cannot be made before the one before it has been read, as that changes the totals, and
+// Redis would wait for it; and what this process believed wrongly would become true.
 //
 // Half of the time goes into cache misses: a hash is found by way of two tables, two entries, a
 // name and an object. That is why not looking at all pays.

@@ -101,8 +101,8 @@ func TestTotalsAreReadOnce(t *testing.T) {
 	}
 }
 
-// A hash that has expired because the node's clock was set, or was deleted, and is made anew, expires
-// again: by a known key, or by another one of its group if a clock was seen.
+// A hash that has expired because the node's clock was set, or was deleted, and is made anew,
+// expires again: by a known key, or by another one of its group if a clock was seen.
 func TestHashesThatAreMadeAnewExpire(t *testing.T) {
 	now, hours := time.Now().UnixNano(), 3*time.Hour.Milliseconds()
 	for _, tt := range []struct {
@@ -177,7 +177,8 @@ func TestErasOfTheNodesClock(t *testing.T) {
 	}
 }
 
-// A hit of an older bucket leaves a hash the expiry of its newest, in whatever order they are packed.
+// A hit of an older bucket leaves a hash the expiry of its newest, in whatever order they are
+// packed.
 func TestExpiryIsThatOfTheNewestBucket(t *testing.T) {
 	s, admin := newStore(t, 1)
 	now, size := time.Now().UnixNano(), int64(minute.BucketSize())
@@ -240,8 +241,8 @@ func TestOlderAggregatorsAreToldOfLateHits(t *testing.T) {
 	}
 }
 
-// A call that was made before a loss, and has its turn after another one that found the loss, relies
-// on nothing of before.
+// A call that was made before a loss, and has its turn after another one that found the loss,
+// relies on nothing of before.
 func TestACallFromBeforeALoss(t *testing.T) {
 	s, admin := newStore(t, 1)
 	now := time.Now().UnixNano()
@@ -263,7 +264,8 @@ func TestACallFromBeforeALoss(t *testing.T) {
 }
 
 // A call that has its turn after one of later buckets cannot say all totals, as some are not
-// remembered any more, but what it adds is: also if it ends there, because the store cannot be read.
+// remembered any more, but what it adds is: also if it ends there, because the store cannot be
+// read.
 func TestACallOfEarlierBuckets(t *testing.T) {
 	for name, shape := range map[string]window.Shape{"one": hourly, "fixed": whole, "many": minute} {
 		s, _ := newStore(t, 1)

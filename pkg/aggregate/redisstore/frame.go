@@ -47,8 +47,8 @@ func (f *frame) finish() {
 	f.args = append(f.args, &f.blob)
 }
 
-// expect adds what the script is to find, the id of the batch, and whether what the call was made by
-// is of this state.
+// expect adds what the script is to find, the id of the batch, and whether what the call was made
+// by is of this state.
 func (f *frame) expect(c chain, id string, current bool) {
 	f.chain = [...]string{c.generation, c.version, c.last, id, ""}
 	if current {

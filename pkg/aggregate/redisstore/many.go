@@ -161,8 +161,8 @@ func (c *call) readMany(u *unpacker, rule int, key int32, applied *storage.Appli
 const slack = 3
 
 // totalsMany returns the totals of a key of a rule of many buckets that is remembered, and
-// remembers what is added; false if it is not remembered any more, or not from the first live bucket
-// on. What is added is remembered even then. The memory is locked.
+// remembers what is added; false if it is not remembered any more, or not from the first live
+// bucket on. What is added is remembered even then. The memory is locked.
 func (c *call) totalsMany(rule int, key int32, e entry, dst []storage.Cell) ([]storage.Cell, bool) {
 	if e == nil {
 		return dst, false

@@ -97,8 +97,8 @@ func (m *memory) isFull(totals int) bool {
 	return m.young.totals > 0 && m.young.totals+max(totals, 1) > m.most
 }
 
-// add makes an entry for n totals, which the caller fills in; nil if that is more than there is room
-// for. The memory is locked.
+// add makes an entry for n totals, which the caller fills in; nil if that is more than there is
+// room for. The memory is locked.
 func (m *memory) add(tag uint64, check uint32, n int) (place, entry) {
 	if n > min(m.most, maxTotals-1) {
 		return place{}, nil

@@ -53,8 +53,8 @@ func (c *call) eachWhole(one bool, do func(rule int, keys []int32)) {
 	}
 }
 
-// packOldest packs the oldest bucket that is added to, of each rule of one bucket, for aggregators of
-// the version before.
+// packOldest packs the oldest bucket that is added to, of each rule of one bucket, for aggregators
+// of the version before.
 func (c *call) packOldest(b []byte) []byte {
 	var all []int64
 	for rule := range c.batch.Rules {
@@ -84,8 +84,8 @@ func (c *call) oldest(rule int) int64 {
 	return oldest
 }
 
-// bucketName is what the names of a bucket's hashes begin with. Those of a rule's live buckets, which
-// are asked for again and again, are made once.
+// bucketName is what the names of a bucket's hashes begin with. Those of a rule's live buckets,
+// which are asked for again and again, are made once.
 func (c *call) bucketName(rule int, bucket int64) string {
 	b := &c.bucketNames[bucket&1]
 	if b.name == "" || b.rule != rule || b.bucket != bucket {

@@ -37,11 +37,11 @@ type Options struct {
 	// Credentials, if it is set, is asked for the user ("" for Redis' default one) and the password
 	// whenever a connection is made. It beats those of the URL; it is called by several goroutines.
 	Credentials func() (user, password string)
-	// Remember is how many totals of buckets are remembered, at least, so as not to read them again;
-	// default 2 M, which does for 1 M keys of two buckets. While those make room for others, twice
-	// as many are held. Each takes up to 40 bytes in a key of two buckets, 60 in one of one, and 11
-	// in one of 60 and more; so by default no more than 240 MB are used, or 150 MB if most keys have
-	// two buckets. Negative: none.
+	// Remember is how many totals of buckets are remembered, at least, so as not to read them
+	// again; default 2 M, which does for 1 M keys of two buckets. While those make room for others,
+	// twice as many are held. Each takes up to 40 bytes in a key of two buckets, 60 in one of one,
+	// and 11 in one of 60 and more; so by default no more than 240 MB are used, or 150 MB if most
+	// keys have two buckets. Negative: none.
 	Remember int
 	// NewKeys is how many keys of one rule may be new in a shard within one of its windows; default
 	// 1 M. Hits of others are in no count. While a server has less than a tenth of its memory left,

@@ -4,27 +4,30 @@
 // # Layout
 //
 // All names begin with the namespace. The number of shards, and by how many nanoseconds the fleet's
-// time is ahead of this node's clock, are in the hash <ns>:config. Everything else belongs to a shard
-// s, and is kept on one node by the hash tag {s}:
+// time is ahead of this node's clock, are in the hash <ns>:config. Everything else belongs to a
+// shard s, and is kept on one node by the hash tag {s}:
 //
-//	<ns>:{s}:meta                      hash: generation, version, how many of its steps are leases, a random
-//	                                   id of the last batch, and when data was last found lost, and how much
+//	<ns>:{s}:meta                      hash: generation, version, how many of its steps are leases, a
+//	                                   random id of the last batch, and when data was last found
+//	                                   lost, and how much
 //	<ns>:{s}:ledger                    hash: <rule> NUL <outcome> → hits; never expires
 //	<ns>:{s}:mark:<epoch>              the highest sequence counted of a checker; lives a day
 //	<ns>:{s}:s:<epoch>:<chunk>         bits: which of 8,192 settlements of a checker's hits were applied;
 //	                                   lives a day after the last
 //	<ns>:{s}:c:<owner>                 how many of these texts checkers of one credential have had
 //	                                   kept since this began; lives a day from then on
-//	<ns>:{s}:o:<owner>:<rule>:<window> what checkers of one credential have reported in a window, and not given back
-//	                                   by settlements (rules with settlements)
+//	<ns>:{s}:o:<owner>:<rule>:<window> what checkers of one credential have reported in a window,
+//	                                   and not given back by settlements (rules with settlements)
 //	<ns>:{s}:1:<rule>:<bucket>:<group> hash: key → hits in that bucket (rules of one bucket)
-//	<ns>:{s}:n:<rule>:<key>            hash: bucket → hits (rules of several buckets); for one that drains also
-//	                                   r<bucket> → hits refunded, and the level: at (the end of which bucket),
-//	                                   hits, parts (of a hit)
-//	<ns>:{s}:new:<rule>:<slice>        hash: how many keys of it are new in a slice of time as long as its window
+//	<ns>:{s}:n:<rule>:<key>            hash: bucket → hits (rules of several buckets); for one that
+//	                                   drains also r<bucket> → hits refunded, and the level: at (the
+//	                                   end of which bucket), hits, parts (of a hit)
+//	<ns>:{s}:new:<rule>:<slice>        hash: how many keys of it are new in a slice of time as long
+//	                                   as its window
 //	<ns>:{s}:new:h:<rule>:<slice>      the same of keys of which permits are held, a number
-//	<ns>:{s}:r:<rule>                  hash that only aggregators of the version before make: the newest
-//	                                   bucket that they have met, and how many batches added to earlier ones
+//	<ns>:{s}:r:<rule>                  hash that only aggregators of the version before make: the
+//	                                   newest bucket that they have met, and how many batches added
+//	                                   to earlier ones
 //	<ns>:{s}:h:<rule>:<key>            list, packed: bucket, permits held by all checkers
 //	<ns>:{s}:g:<epoch>:<rule>:<key>    list, packed: bucket, permits granted to a checker, returned by it
 //

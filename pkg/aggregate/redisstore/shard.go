@@ -64,7 +64,8 @@ func (s *shard) forget() { s.known.Store(&known{era: eras.Add(1)}) }
 // newID returns a batch's random number.
 func newID() string { return strconv.FormatUint(rand.Uint64(), 36) }
 
-// leave takes in how a call of fleet time now, in ms, has left the shard: h is what the script says.
+// leave takes in how a call of fleet time now, in ms, has left the shard: h is what the script
+// says.
 func (s *shard) leave(h *header, id string, now int64) {
 	k, clock := *s.known.Load(), now+h.shift
 	if !h.holds || k.clock-clock > clockStep || h.shift-k.behind > clockStep {

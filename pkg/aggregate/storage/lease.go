@@ -9,8 +9,8 @@ package storage
 // LeaseBatch is what one call of [Store.Lease] does to one shard.
 type LeaseBatch struct {
 	Shard uint32
-	// Now is the earliest that the fleet's time may be, and the store grants by it, whatever its own
-	// clock says: so no bucket has drained more than it really has. It may be long ago, if the
+	// Now is the earliest that the fleet's time may be, and the store grants by it, whatever its
+	// own clock says: so no bucket has drained more than it really has. It may be long ago, if the
 	// aggregator was paused: then the permits are of a bucket that is over, which later ones make
 	// no room for, and which no checker spends.
 	Now int64

@@ -42,8 +42,8 @@ func LayOut(dst []int64, s window.Shape, held []Cell, now int64) []int64 {
 }
 
 // QuietUntil is the time until which nothing is granted after a shard has lost its data at lost:
-// after as many buckets as a window can meet, every bucket that had begun by then has left it. Until
-// then nobody knows which of their permits are held. 0 if nothing was ever lost.
+// after as many buckets as a window can meet, every bucket that had begun by then has left it.
+// Until then nobody knows which of their permits are held. 0 if nothing was ever lost.
 func QuietUntil(s window.Shape, lost int64) int64 {
 	if lost == 0 {
 		return 0

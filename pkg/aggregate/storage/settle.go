@@ -7,8 +7,8 @@ import "github.com/offpath-io/offpath/pkg/window"
 // too old to be settled.
 type Settled struct {
 	Epoch, Number uint64
-	// Sender is the owner of the checker that reports it, as [events.CredentialOf] says. It is not part
-	// of the identity.
+	// Sender is the owner of the checker that reports it, as [events.CredentialOf] says. It is not
+	// part of the identity.
 	Sender uint32
 }
 

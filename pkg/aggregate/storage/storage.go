@@ -59,7 +59,7 @@ type Fleet struct {
 	// Time is the store's time, the same for all aggregators; zero if the store has no clock, and
 	// each aggregator's own is the fleet's.
 	Time time.Time
-	// Offset is the fleet's time less the store's, as it was put on record; 0 if it never was, or is
-	// lost.
+	// Offset is the fleet's time less the store's, as it was put on record; 0 if it never was, or
+	// is lost.
 	Offset time.Duration
 }

@@ -61,8 +61,8 @@ func (c *Checkers) listenedLocked(now int64) int64 {
 }
 
 // Count is the number of live checkers at own time now, or 0 if that is not known; told is the
-// largest number that another aggregator counts, or 0. Before this one has listened for as long as a
-// checker counts after its last hello, it may have missed some, which others have heard.
+// largest number that another aggregator counts, or 0. Before this one has listened for as long as
+// a checker counts after its last hello, it may have missed some, which others have heard.
 func (c *Checkers) Count(now int64, told uint32) uint32 {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -58,8 +58,8 @@ const (
 	trimShare = 50_000
 	// maxTrim is for how long it returns at most from one look at the store's clock to the next.
 	maxTrim = int64(10 * time.Second)
-	// driftShare bounds how fast two clocks drift apart: by 220 ppm, as crystals are good to 100 ppm,
-	// and the offset returns to 0 by 20.
+	// driftShare bounds how fast two clocks drift apart: by 220 ppm, as crystals are good to 100
+	// ppm, and the offset returns to 0 by 20.
 	driftShare = 4545
 	// allowed is how old a look may be before Error says how far the clocks may have drifted since:
 	// checkers themselves allow for 1 ms.
@@ -73,8 +73,9 @@ const (
 	// recorded is how far off a look is at most that goes on record, as an offset without an error,
 	// while a better one may come within believeStore.
 	recorded = int64(50 * time.Millisecond)
-	// believeStore is after how long an aggregator believes a store that contradicts it if it is not the
-	// keeper, and no keeper is heard: as where NATS is away, or forbids aggregators to hear each other.
+	// believeStore is after how long an aggregator believes a store that contradicts it if it is
+	// not the keeper, and no keeper is heard: as where NATS is away, or forbids aggregators to hear
+	// each other.
 	believeStore = int64(time.Minute)
 )
 
@@ -202,8 +203,8 @@ func (c *Clock) setLocked(by look, now int64) {
 }
 
 // Start sets the fleet's time if it is not known and can be, at own time now: by an aggregator that
-// knows it, else, once this one has listened for others, by the store. It waits for a good look, for
-// at most 3 s since its first call; told says that an aggregator that knows the time is heard.
+// knows it, else, once this one has listened for others, by the store. It waits for a good look,
+// for at most 3 s since its first call; told says that an aggregator that knows the time is heard.
 func (c *Clock) Start(now int64, listened, told bool) (known bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -262,7 +263,8 @@ func (c *Clock) slewLocked(now int64) {
 	}
 }
 
-// Tell is what to tell another aggregator at own time now: the fleet's time, and how far off it may be.
+// Tell is what to tell another aggregator at own time now: the fleet's time, and how far off it may
+// be.
 func (c *Clock) Tell(now int64) (time, err int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -270,8 +272,8 @@ func (c *Clock) Tell(now int64) (time, err int64) {
 	return now + c.offset, c.errorLocked(now)
 }
 
-// Error is how far off the fleet's time may be at own time now: by the look that it follows, by what
-// it has not slewed yet, and by what the clocks have drifted apart since, beyond the 1 ms that
+// Error is how far off the fleet's time may be at own time now: by the look that it follows, by
+// what it has not slewed yet, and by what the clocks have drifted apart since, beyond the 1 ms that
 // checkers allow for. Until it is known, that is any time.
 func (c *Clock) Error(now int64) int64 {
 	c.mu.Lock()

@@ -184,9 +184,9 @@ func TestClockGoesOn(t *testing.T) {
 	}
 }
 
-// What is on record is as good as the look at the store that it comes from, and whoever starts takes
-// it for right. So slow looks are recorded only if there is no better one for a minute, and then put
-// right by the first better one.
+// What is on record is as good as the look at the store that it comes from, and whoever starts
+// takes it for right. So slow looks are recorded only if there is no better one for a minute, and
+// then put right by the first better one.
 func TestClockIsSetSlowly(t *testing.T) {
 	var a aggregator
 	st := &storage{}
@@ -248,8 +248,8 @@ func TestClockOfTheSuspended(t *testing.T) {
 	}
 }
 
-// TestClockOfAWrongKeeper: the store is away, and the keeper's machine was suspended. The others, two
-// of three, do not follow it.
+// TestClockOfAWrongKeeper: the store is away, and the keeper's machine was suspended. The others,
+// two of three, do not follow it.
 func TestClockOfAWrongKeeper(t *testing.T) {
 	fleet := []*aggregator{{}, {}, {}}
 	keeper, st := fleet[0], &storage{}
@@ -301,8 +301,8 @@ func TestClockWithoutAKeeper(t *testing.T) {
 	}
 }
 
-// TestVagueWitness: where the time of another aggregator is known so badly that both the store's and
-// the keeper's may be right, it decides nothing: the keeper's goes on.
+// TestVagueWitness: where the time of another aggregator is known so badly that both the store's
+// and the keeper's may be right, it decides nothing: the keeper's goes on.
 func TestVagueWitness(t *testing.T) {
 	var a, b aggregator
 	st := &storage{}
@@ -389,8 +389,8 @@ func TestFollowerDrifts(t *testing.T) {
 	}
 }
 
-// TestClocksAgreeWhileTheOffsetReturns: an offset returns to 0, by the keeper. One that has not looked
-// at any clock for a while, and whose crystal is as bad as can be, is never further from the
+// TestClocksAgreeWhileTheOffsetReturns: an offset returns to 0, by the keeper. One that has not
+// looked at any clock for a while, and whose crystal is as bad as can be, is never further from the
 // keeper's time than both say and checkers allow for.
 func TestClocksAgreeWhileTheOffsetReturns(t *testing.T) {
 	for _, drift := range []int64{-1, 1} {

@@ -28,8 +28,8 @@ const (
 	Every = 250 * time.Millisecond
 	// Silent is after how long without a message an aggregator counts as gone.
 	Silent = time.Second
-	// doubtful is the same for an owner that two requests have not reached since: one may be a message
-	// that is lost, or late.
+	// doubtful is the same for an owner that two requests have not reached since: one may be a
+	// message that is lost, or late.
 	doubtful = 2 * Every
 	// overtaking is how long a message may have been overtaken by a later one, and is ignored. One
 	// that claims to be of the future keeps others from being heard for no longer.

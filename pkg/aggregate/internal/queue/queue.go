@@ -105,8 +105,8 @@ func (q *Queue[R]) Add(r R) Outcome {
 	return Queued
 }
 
-// Repeats returns whether this request of a checker waits already. A repeat of it changes nothing but
-// where the answer goes.
+// Repeats returns whether this request of a checker waits already. A repeat of it changes nothing
+// but where the answer goes.
 func (q *Queue[R]) Repeats(epoch, sequence uint64, size int, reply func([]byte) error) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()

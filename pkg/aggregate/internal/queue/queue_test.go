@@ -47,7 +47,8 @@ func TestTakeWakesForTheRest(t *testing.T) {
 	}
 }
 
-// A repeat is answered where it says, not where its first sending did: that may lead nowhere by now.
+// A repeat is answered where it says, not where its first sending did: that may lead nowhere by
+// now.
 func TestARepeatIsAnsweredAsItAsks(t *testing.T) {
 	q := New[*request](time.Millisecond, 10)
 	var answered []string

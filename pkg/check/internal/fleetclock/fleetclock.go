@@ -44,9 +44,9 @@ const (
 	// SlewShare is how fast the offset follows its target: by 1/20 of the time that passes. No
 	// window is more than that much too short or too long.
 	SlewShare = 20
-	// farOff is how far the clock must be behind or ahead, by all of the last samples, to step again:
-	// the machine was asleep, or a clock was set, and slewing would count hits at the wrong time for
-	// minutes or hours.
+	// farOff is how far the clock must be behind or ahead, by all of the last samples, to step
+	// again: the machine was asleep, or a clock was set, and slewing would count hits at the wrong
+	// time for minutes or hours.
 	farOff = 5 * time.Second
 	// slewable is what is always left to slewing, which takes 20 times as long.
 	slewable = 50 * time.Millisecond
@@ -81,7 +81,8 @@ func (c *Clock) IsGuess() bool { return c.next < len(c.samples) && c.guess > int
 // Observe takes in a welcome that came at own time now and answers a hello sent at own time sent.
 // The aggregator read the fleet's time about half a round trip ago, and its own error was err. Of
 // the last observations the one with the smallest error counts. Later ones than the first let the
-// clock slew, unless they prove the first one wrong, or all of the last ones say that it is far off.
+// clock slew, unless they prove the first one wrong, or all of the last ones say that it is far
+// off.
 //
 // Observe returns by how much the clock has stepped, if hits that are not reported yet were dated
 // too late, or by a first guess. When a clock that is far behind steps forward, they were not: it
@@ -137,9 +138,9 @@ func (c *Clock) isFarOff() bool {
 	return least >= int64(farOff) || most <= -int64(farOff)
 }
 
-// isWrong returns whether the offset is a guess, and the best sample is better than what it is based
-// on and proves it wrong. Of a clock that is no guess, one sample proves nothing: that one may be
-// wrong itself, or a clock was set since.
+// isWrong returns whether the offset is a guess, and the best sample is better than what it is
+// based on and proves it wrong. Of a clock that is no guess, one sample proves nothing: that one
+// may be wrong itself, or a clock was set since.
 func (c *Clock) isWrong() bool {
 	if c.guess <= int64(slewable) || c.best.err >= c.guess {
 		return false
@@ -165,8 +166,8 @@ func (c *Clock) Slew(now int64) {
 }
 
 const (
-	// driftShare bounds how fast two clocks drift apart: by 220 ppm, as crystals are good to 100 ppm,
-	// and aggregators let the fleet's time return to the store's by 20.
+	// driftShare bounds how fast two clocks drift apart: by 220 ppm, as crystals are good to 100
+	// ppm, and aggregators let the fleet's time return to the store's by 20.
 	driftShare = 4545
 	// margin is for what the aggregator's clock and the store's may have drifted apart.
 	margin = time.Millisecond

@@ -127,8 +127,8 @@ func TestAClockFarOffStepsAgain(t *testing.T) {
 	}
 }
 
-// TestABetterLookCorrectsAGuess at once, in either direction, if it proves it wrong and slewing would
-// take long.
+// TestABetterLookCorrectsAGuess at once, in either direction, if it proves it wrong and slewing
+// would take long.
 func TestABetterLookCorrectsAGuess(t *testing.T) {
 	look := func(c *Clock, trip, offset int64, err int64) int64 {
 		return c.Observe(noon, noon+trip/2+offset, noon+trip, err)

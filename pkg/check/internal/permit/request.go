@@ -146,9 +146,9 @@ func (a *Account) Hasten() {
 	a.askAt, a.backOff = 0, 0
 }
 
-// Rebucket takes in that the clock was set, so that the current bucket is an earlier one than before.
-// A request that names a later one would be refused until that has come. Its answer, if there is one
-// after all, has absolute numbers, and does no harm.
+// Rebucket takes in that the clock was set, so that the current bucket is an earlier one than
+// before. A request that names a later one would be refused until that has come. Its answer, if
+// there is one after all, has absolute numbers, and does no harm.
 func (a *Account) Rebucket(current int64) {
 	a.Hasten()
 	if a.named > current {

@@ -62,8 +62,8 @@ func (r *Reporter) refresh(m *events.Refresh, now int64) error {
 // A report is given up after mostRefusals refusals, if the first one was refusedFor ago. Until then
 // it is sent again after each time-out: while a fleet is being upgraded, another aggregator may
 // accept it. After that, its rules are suspect in its shard. A report about one of these is sent
-// again at once if the shard's owner has refused it. If another aggregator refuses it as well, it is
-// given up, unless it was repeated and an earlier sending may still be counted, and the next one
+// again at once if the shard's owner has refused it. If another aggregator refuses it as well, it
+// is given up, unless it was repeated and an earlier sending may still be counted, and the next one
 // comes refusedFor later: it holds up the others for two round trips only.
 const (
 	mostRefusals = 3

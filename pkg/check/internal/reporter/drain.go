@@ -2,10 +2,10 @@ package reporter
 
 import "github.com/offpath-io/offpath/pkg/check/internal/counter"
 
-// Shutdown is the last flush. Its goals are, per shard and suspect rule, how many counters will have
-// been taken off the queue when all hits that were pending at its beginning are in a report: later
-// traffic does not delay it. All permits are returned when every counter that had some, or had asked for some,
-// has been answered.
+// Shutdown is the last flush. Its goals are, per shard and suspect rule, how many counters will
+// have been taken off the queue when all hits that were pending at its beginning are in a report:
+// later traffic does not delay it. All permits are returned when every counter that had some, or
+// had asked for some, has been answered.
 type Shutdown struct {
 	*Reporter
 	goals   int                // shards that have some

@@ -65,8 +65,8 @@ func (r *Reporter) judgeShard(number int, now int64) {
 }
 
 // judgeRefused returns the levels of rules in shards whose reports are refused, nil if there are
-// none: by the time since the first refusal, and local share at the worst, so that there are hits by
-// which to find out that their reports are accepted.
+// none: by the time since the first refusal, and local share at the worst, so that there are hits
+// by which to find out that their reports are accepted.
 func (r *Reporter) judgeRefused(now int64) (levels map[fleetstate.Refused]fleetstate.Freshness) {
 	for i := range r.shards {
 		r.leases.queues[i].forget(now)
