@@ -120,7 +120,7 @@ func (c *config) addAdminFlags(s *pflag.FlagSet) {
 func (c *config) addLimitFlags(s *pflag.FlagSet) {
 	flags.Add(s, &c.newKeys, "new-keys", "at most `N` new keys of one rule in a shard within its "+
 		"window; hits of others are in no count", flags.Int(1, 1_000_000_000))
-	flags.Add(s, &c.remember, "remember", "`N` totals of buckets, or up to twice that, are kept "+
+	flags.Add(s, &c.remember, "remember", "at least `N` totals of buckets, and up to twice that, are kept "+
 		"in memory instead of read from Redis, at up to 60 bytes each; 0 keeps none",
 		flags.Int(0, 1_000_000_000))
 	flags.Add(s, &c.maxCheckers, "max-checkers", "at most `N` live checkers of one --name are "+

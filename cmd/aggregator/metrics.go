@@ -39,7 +39,7 @@ func newApplies(now func() time.Time) *applies {
 		now: now, used: make(map[string]time.Time),
 		took: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name:    "offpath_apply_seconds",
-			Help:    "How long the store took to apply a fold.",
+			Help:    "How long the store took to apply a batch.",
 			Buckets: prometheus.ExponentialBuckets(0.00025, 2, 14), // 0.25 ms to 2 s
 		}),
 		hits: prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -158,19 +158,19 @@ func describe(name, help string, labels ...string) *prometheus.Desc {
 
 var (
 	reportsDesc = describe("reports_total", "Reports received, and what became of them.", "outcome")
-	waitingDesc = describe("reports_waiting", "Reports that wait to be folded.")
-	foldsDesc   = describe("folds_total", "Folds applied.")
-	keysDesc    = describe("folded_keys_total", "Keys in the folds applied.")
+	waitingDesc = describe("reports_waiting", "Reports that wait for a batch.")
+	foldsDesc   = describe("folds_total", "Batches applied.")
+	keysDesc    = describe("folded_keys_total", "Keys in the batches applied.")
 	twiceDesc   = describe("duplicate_reports_total", "Reports that had been counted before, and were only answered.")
-	errorsDesc  = describe("apply_errors_total", "Folds that the store refused or did not answer.")
+	errorsDesc  = describe("apply_errors_total", "Batches that the store refused or did not answer.")
 	leasesDesc  = describe("lease_requests_total", "Lease requests received, and what became of them.", "outcome")
 	permitsDesc = describe("permits_total", "Permits granted to checkers, and returned by them.", "outcome")
-	refusalDesc = describe("lease_errors_total", "Lease folds that the store refused or did not answer.")
+	refusalDesc = describe("lease_errors_total", "Lease batches that the store refused or did not answer.")
 	settleDesc  = describe("settlements_total", "Settlements of hits' true costs received, and what became of them.", "outcome")
 	rulesDesc   = describe("uncounted_rules_total", "Reports, lease requests and settlements of rules that are not counted, by why.", "reason")
 	alarmsDesc  = describe("alarms_total", "Alarms sent, of keys near their limit.")
 	lossesDesc  = describe("store_losses_total", "How often Redis was found to have lost a shard's data.")
-	foldsLost   = describe("store_lost_folds_total", "Folds that are known to be lost with them.")
+	foldsLost   = describe("store_lost_folds_total", "Batches that are known to be lost with them.")
 	lastLoss    = describe("store_last_loss_timestamp_seconds", "When Redis was last found to have lost a shard's data, in Unix seconds. 0 if that is not known to have happened.")
 	natsDesc    = describe("nats_connected", "1 while connected to NATS, else 0.")
 	redisDesc   = describe("redis_connected", "1 while Redis answers, as the last calls went, else 0.")

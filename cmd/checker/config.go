@@ -195,7 +195,7 @@ func (c *config) addDegradationFlags(s *pflag.FlagSet) {
 		"at least: until it answers, this one keeps to its share of the limits; 0 to decide by its own hits",
 		flags.Int(0, 1<<16))
 	flags.Add(s, &c.staleAfter, "stale-after",
-		"after `N` unanswered hellos, one each 2s, the counts are stale",
+		"a shard's counts are stale after `N` hellos, one each 2s, in which nothing of it was answered",
 		flags.Int(1, mostHellos))
 	flags.Add(s, &c.shareAfter, "share-after",
 		"after `N` this checker keeps to its share of the limits",

@@ -18,12 +18,12 @@
 // content is split until the request is found that the store cannot take; it is answered with an
 // error and delays no other.
 //
-// Times are Unix nanoseconds. A worker's own time is its own clock's; the fleet's time, by which
-// buckets are judged, is the store's.
+// Times are Unix nanoseconds. A worker's own time is its machine's; buckets are judged by the
+// fleet's time, which is the store's clock plus an offset on record.
 //
 // A change usually touches one of three files: exchange.go is what both kinds of requests have in
-// common, reports.go and leases.go are their differences. shard.go decides whether a shard's
-// requests come to this worker at all.
+// common, reports.go and leases.go are their differences. shard.go decides which shards this worker
+// serves, members.go which of them it owns.
 package aggregate
 
 import (
@@ -37,10 +37,10 @@ import (
 // Bus carries messages between this worker and the checkers. Packages natsbus and membus hold
 // implementations.
 type Bus interface {
-	// Attend says of each shard whether its reports and lease requests are to come to this worker,
-	// from now on: those to any worker, and those to the shard's owner; until it is called none do.
-	// While none is attended, hellos come with a nil reply only. It does not wait; messages that
-	// are on their way when a shard is left may be lost, until they are repeated.
+	// Attend says which shards this worker takes requests of from now on: those to any worker, of
+	// shards that are attended, and those to the owner, of shards that are owned. Before that,
+	// none. While none is attended, hellos come with a nil reply only. It does not wait; messages
+	// that are on their way when a shard is left may be lost, until they are repeated.
 	Attend(attended, owned []bool) error
 	// Tell sends a message to all workers, this one included. It does not keep the bytes.
 	Tell(member []byte) error

@@ -42,26 +42,26 @@ type Options struct {
 	Tolerance time.Duration
 	// Timeout is how long the store may take for one call; default 3 s.
 	Timeout time.Duration
-	// Forget is how long after its last hello a checker counts as live; default 15 s. It is to be
-	// six times the longest time between hellos of a checker or more: a worker that starts believes
-	// to have heard all of them after a sixth of it, or 2.5 s if that is longer.
+	// Forget is how long after its last hello a checker counts as live; default 15 s. It is at
+	// least six times the longest time between a checker's hellos: after a sixth of it, or 2.5 s if
+	// that is more, a worker that has just started reckons that it has heard all of them.
 	Forget time.Duration
-	// MaxCheckers bounds the live checkers of one credential (the owner of their epochs) that are
-	// told apart: with a stolen credential anybody can make up checkers, and all others keep to
-	// smaller shares. Expired ones give their place back. Default 10,000.
+	// MaxCheckers bounds the live checkers of one credential (the part of their epochs that names
+	// it) that are told apart: with a stolen credential anybody can make up checkers, and all
+	// others keep to smaller shares. Expired ones give their place back. Default 10,000.
 	MaxCheckers int
 	// MaxWindow is the longest window of a rule whose reports and lease requests are taken, since
 	// the store keeps counters for two windows; others are refused whole. Default, and most, 366
 	// days.
 	MaxWindow time.Duration
-	// MaxRules bounds the rules, by name and window, that checkers of one credential (the owner of
-	// their epochs) may report; each stays in the store's ledger for ever. Messages with further
-	// rules are refused whole, until some have not been reported for half a day or a day. Each
-	// worker counts by itself. Default 100,000.
+	// MaxRules bounds the rules, by name and window, that checkers of one credential may report;
+	// each stays in the store's ledger for ever. Messages with further rules are refused whole,
+	// until some have not been reported for half a day or a day. Each worker counts by itself.
+	// Default 100,000.
 	MaxRules int
 	// MaxChunks bounds how much settlements can make the store remember: how many times 8,192
 	// consecutive numbers of receipts, at 1 KB, in a shard and a day, for settlements of one
-	// credential (the owner of the epochs of the checkers that report them). Further ones count for
+	// credential. Further ones count for
 	// nothing. Default 100,000, which suffices for 9,000 settlements a second all day.
 	MaxChunks int
 	// OnApply, if not nil, is called after each call of Store.Apply with reports, from several

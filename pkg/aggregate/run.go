@@ -29,8 +29,8 @@ func (w *Worker) newSteppers() []stepper { return []stepper{w.newReports(), w.ne
 // time every 2 s, applies and answers the requests that have waited long enough, sends alarms,
 // exchanges states with the memory, tells other workers about this one. It is for a caller with a
 // time of its own, instead of Run, and for one goroutine. It returns the time of the next call;
-// what is received meanwhile may be due sooner: reports after 2 ms, lease requests after 1 ms, what
-// other workers tell at once.
+// what is received meanwhile may be due sooner: reports after 2 ms, lease requests after 1 ms, and
+// at once what other workers tell.
 func (w *Worker) Step(ctx context.Context, now int64) (next int64) {
 	w.lastNow.Store(now)
 	clock := func() int64 { return now }

@@ -160,8 +160,7 @@ func (w *Worker) latest() int64 {
 	return w.lastNow.Load()
 }
 
-// Now is the fleet's time: the store's, as far as the worker knows it. It is safe for concurrent
-// use.
+// Now is the fleet's time, as far as the worker knows it. It is safe for concurrent use.
 func (w *Worker) Now() time.Time { return time.Unix(0, w.clock.Time(w.now())) }
 
 // SetRules takes all rules in force from a trusted source, in place of those before: name, shape,

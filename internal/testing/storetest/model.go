@@ -25,8 +25,8 @@ type model struct {
 // credit is of which checkers, rule and window. The entity has no key.
 type credit struct {
 	entity
-	owner  uint32
-	window int64
+	credential uint32
+	window     int64
 }
 
 type settled struct {
@@ -85,7 +85,7 @@ func (m *model) areSpent(f *storage.Batch) []int {
 
 func creditOf(f *storage.Batch, c *storage.Credit) credit {
 	r := &f.Rules[c.Rule]
-	return credit{entity{f.Shard, r.Name, r.Shape, r.Kind, ""}, c.Owner, c.Window}
+	return credit{entity{f.Shard, r.Name, r.Shape, r.Kind, ""}, c.Credential, c.Window}
 }
 
 // overdrawn is which of the batch's credits return more than there is.

@@ -180,18 +180,18 @@ func testSettleLevel(b *bench) {
 	b.checkLedger()
 }
 
-// credit makes the batch report and return hits of an owner, of the window that is age windows
+// credit makes the batch report and return hits of a credential, of the window that is age windows
 // before now.
-func (d *draft) credit(owner uint32, name string, shape window.Shape, age, reported, returned int64) *draft {
+func (d *draft) credit(credential uint32, name string, shape window.Shape, age, reported, returned int64) *draft {
 	d.Credits = append(d.Credits, storage.Credit{
-		Owner: owner, Rule: d.rule(name, shape), Window: shape.Bucket(d.Now)/int64(shape.Buckets) - age,
+		Credential: credential, Rule: d.rule(name, shape), Window: shape.Bucket(d.Now)/int64(shape.Buckets) - age,
 		Reported: reported, Returned: returned,
 	})
 	return d
 }
 
 // Nothing of a batch is applied unless all hits that it returns have been reported, by the same
-// owner, of the same rule and window, through any worker. The answer says how much is left.
+// credential, of the same rule and window, through any worker. The answer says how much is left.
 func testCredits(b *bench) {
 	for name, shape := range shapes {
 		b.apply(b.fresh().credit(1, name, shape, 0, 100, 0).credit(1, name, shape, 1, 7, 0))

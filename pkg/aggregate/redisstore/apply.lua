@@ -312,7 +312,7 @@ for i = 1, #permits, 2 do
   end
 end
 
--- Aggregators of the version before remember totals of earlier buckets, as long as the number of
+-- Aggregators from before owners remember totals of earlier buckets, as long as the number of
 -- batches that came late for them stays. They leave the newest bucket; nobody else makes this hash.
 for i = 1, #a[18] do
   k = k + 1

@@ -207,7 +207,7 @@ func TestExpiryIsThatOfTheNewestBucket(t *testing.T) {
 	}
 }
 
-// Aggregators of the version before are told of late hits, as they remember totals of earlier
+// Aggregators from before owners are told of late hits, as they remember totals of earlier
 // buckets; nothing is kept for them once they are gone.
 func TestOlderAggregatorsAreToldOfLateHits(t *testing.T) {
 	s, admin := newStore(t, 1)

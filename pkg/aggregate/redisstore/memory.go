@@ -10,21 +10,21 @@ import (
 // is right as long as [chain] holds; when that breaks, the shard gets another era, under which
 // nothing is remembered yet.
 //
-// It holds no pointers, and forgets the oldest: entries are made in the young generation, and taken
-// over from the old one when they are used. A generation that is full becomes the old one.
+// It holds no pointers, and forgets the oldest: entries are made in the young half, and taken over
+// from the old one when they are used. A half that is full becomes the old one.
 //
 // An entry is found by a hash of its era, rule and key, and checked by another hash of the key: two
 // keys are taken for one with a probability of 2^-96 for each pair.
 type memory struct {
 	seed maphash.Seed
-	most int // totals of a generation; 0 remembers nothing
+	most int // totals of a half; 0 remembers nothing
 
 	mu         sync.Mutex
-	young, old generation
-	number     uint32 // of the young generation
+	young, old half
+	number     uint32 // of the young half
 }
 
-type generation struct {
+type half struct {
 	at     map[uint64]uint32 // by tag, where in words
 	words  []int64           // entries, one after the other
 	totals int
@@ -62,10 +62,10 @@ func (m *memory) held() int {
 	return m.young.totals + m.old.totals
 }
 
-// place is where an entry is, as long as its generation is the young one; 0 for nowhere.
+// place is where an entry is, as long as its half is the young one; 0 for nowhere.
 type place struct{ number, at uint32 } // at is one more
 
-// find returns the place of an entry, which lasts until the young generation is full. The memory is
+// find returns the place of an entry, which lasts until the young half is full. The memory is
 // locked.
 func (m *memory) find(tag uint64, check uint32) place {
 	if at, ok := m.young.at[tag]; ok && uint32(m.young.words[at]>>32) == check {
@@ -77,7 +77,7 @@ func (m *memory) find(tag uint64, check uint32) place {
 	}
 	from := entry(m.old.words[at:][:entryTotals+m.old.words[at]&(maxTotals-1)])
 	if m.isFull(len(from) - entryTotals) {
-		from = slices.Clone(from) // its memory is the next young generation's
+		from = slices.Clone(from) // its memory is the next young half's
 	}
 	p, e := m.add(tag, check, len(from)-entryTotals)
 	copy(e, from)
@@ -104,7 +104,7 @@ func (m *memory) add(tag uint64, check uint32, n int) (place, entry) {
 		return place{}, nil
 	}
 	if m.isFull(n) {
-		m.young, m.old = generation{at: m.old.at, words: m.old.words[:0]}, m.young
+		m.young, m.old = half{at: m.old.at, words: m.old.words[:0]}, m.young
 		clear(m.young.at)
 		m.number++
 	}

@@ -54,7 +54,7 @@ func (c *call) eachWhole(one bool, do func(rule int, keys []int32)) {
 }
 
 // packOldest packs the oldest bucket that is added to, of each rule of one bucket, for aggregators
-// of the version before.
+// from before owners.
 func (c *call) packOldest(b []byte) []byte {
 	var all []int64
 	for rule := range c.batch.Rules {

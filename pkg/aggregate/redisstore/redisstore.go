@@ -14,9 +14,9 @@
 //	<ns>:{s}:mark:<epoch>              the highest sequence counted of a checker; lives a day
 //	<ns>:{s}:s:<epoch>:<chunk>         bits: which of 8,192 settlements of a checker's hits were applied;
 //	                                   lives a day after the last
-//	<ns>:{s}:c:<owner>                 how many of these texts checkers of one credential have had
+//	<ns>:{s}:c:<credential>            how many of these texts checkers of one credential have had
 //	                                   kept since this began; lives a day from then on
-//	<ns>:{s}:o:<owner>:<rule>:<window> what checkers of one credential have reported in a window,
+//	<ns>:{s}:o:<credential>:<rule>:<window> what checkers of one credential have reported in a window,
 //	                                   and not given back by settlements (rules with settlements)
 //	<ns>:{s}:1:<rule>:<bucket>:<group> hash: key → hits in that bucket (rules of one bucket)
 //	<ns>:{s}:n:<rule>:<key>            hash: bucket → hits (rules of several buckets); for one that
@@ -25,7 +25,7 @@
 //	<ns>:{s}:new:<rule>:<slice>        hash: how many keys of it are new in a slice of time as long
 //	                                   as its window
 //	<ns>:{s}:new:h:<rule>:<slice>      the same of keys of which permits are held, a number
-//	<ns>:{s}:r:<rule>                  hash that only aggregators of the version before make: the
+//	<ns>:{s}:r:<rule>                  hash that only aggregators from before owners make: the
 //	                                   newest bucket that they have met, and how many batches added
 //	                                   to earlier ones
 //	<ns>:{s}:h:<rule>:<key>            list, packed: bucket, permits held by all checkers

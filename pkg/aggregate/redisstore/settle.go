@@ -55,7 +55,7 @@ func (f *frame) nameHeld(rule, text string) (share, field string) {
 func (c *call) nameCredits() {
 	for i := range c.batch.Credits {
 		k := &c.batch.Credits[i]
-		c.name("o:", strconv.FormatUint(uint64(k.Owner), 16), ":", c.rules[k.Rule], ":", strconv.FormatInt(k.Window, 10))
+		c.name("o:", strconv.FormatUint(uint64(k.Credential), 16), ":", c.rules[k.Rule], ":", strconv.FormatInt(k.Window, 10))
 	}
 }
 

@@ -69,7 +69,7 @@ type Leased struct {
 	Now int64
 	// Lost is when the shard last began a generation because it had lost data; 0 if that never
 	// happened. A store with a clock measures by it how long ago that was, so that a batch of long
-	// ago ends no silence. See [QuietUntil].
+	// ago does not end the quiet time. See [QuietUntil].
 	Lost int64
 	// Loss is as that of [Applied].
 	Loss Loss

@@ -7,8 +7,8 @@ import "github.com/offpath-io/offpath/pkg/window"
 // too old to be settled.
 type Settled struct {
 	Epoch, Number uint64
-	// Sender is the owner of the checker that reports it, as [events.CredentialOf] says. It is not
-	// part of the identity.
+	// Sender is the credential of the checker that reports it, as [events.CredentialOf] says. It is
+	// not part of the identity.
 	Sender uint32
 }
 
@@ -21,8 +21,8 @@ const Chunk = 8192
 // window, less what their settlements have given back: nobody gives back hits that it has not
 // reported. Only rules with settlements have credits.
 type Credit struct {
-	// Owner is that of the checkers' epochs, as [events.CredentialOf] says.
-	Owner uint32
+	// Credential is the one that the checkers' epochs name, as [events.CredentialOf] says.
+	Credential uint32
 	// Rule is an index in the batch's rules. Window counts windows since 1970, each of as many
 	// buckets as the rule has.
 	Rule   int
@@ -33,14 +33,14 @@ type Credit struct {
 
 // CreditID tells credits apart.
 type CreditID struct {
-	Owner  uint32
-	Rule   RuleID
-	Window int64
+	Credential uint32
+	Rule       RuleID
+	Window     int64
 }
 
 // ID returns a credit's identity; the rules are its batch's.
 func (c *Credit) ID(rules []Rule) CreditID {
-	return CreditID{c.Owner, rules[c.Rule].ID(), c.Window}
+	return CreditID{c.Credential, rules[c.Rule].ID(), c.Window}
 }
 
 // Expires is the time from which a store may forget a credit of a rule of this shape.

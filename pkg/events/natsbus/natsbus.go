@@ -15,8 +15,8 @@
 //	<ns>.member.v1                     what an aggregator tells all of them, itself included
 //
 // A report or lease request for the owner of a shard has <shard>-owner in the place of the shard,
-// and goes to every aggregator that believes to own it. If nobody listens, the server says so. From
-// NATS 2.12 on it names the subject; before that, the sender waits for its time-out.
+// and goes to every aggregator that believes it owns it. If nobody listens, the server says so.
+// From NATS 2.12 on it names the subject; before that, the sender waits for its time-out.
 //
 // A subject names its sender, so a server's accounts can hold each checker to its own. <checker>
 // may be two tokens, <credential>.<epoch> (see [CheckerName]): then accounts can be written down
@@ -340,7 +340,7 @@ func (w *Worker) follow(
 }
 
 // subscribeTo subscribes to the requests to a shard in one role. An owner is in no queue group: of
-// two workers that both believe to be the owner both get its requests, so that none is lost with
+// two workers that both believe they are the owner both get its requests, so that none is lost with
 // one that has stopped without a word.
 func (w *Worker) subscribeTo(shard uint32, asOwner bool) (subs []*nats.Subscription, err error) {
 	group := queueGroup

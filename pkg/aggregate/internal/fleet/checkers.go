@@ -10,8 +10,8 @@ import (
 const (
 	// maxCheckers bounds how many checkers are told apart; beyond it, new ones are not counted.
 	maxCheckers = 1 << 16
-	// helloShare is in which part of the time after which it is forgotten every checker has said
-	// hello, but no less than leastListening: by default they do so every 2 s, and count for 15 s.
+	// Every checker says hello within forget/helloShare, which is at least leastListening: by
+	// default a checker says hello every 2 s, and counts for 15 s.
 	helloShare     = 6
 	leastListening = int64(2500 * time.Millisecond)
 	// deaf is after how long without a hello, or a message of its own, an aggregator hears nobody.
@@ -23,21 +23,21 @@ const (
 // neither for listening nor for forgetting. Its methods are safe for concurrent use.
 type Checkers struct {
 	forget int64 // how long a checker counts after its last hello, in ns
-	most   int   // of one owner
+	most   int   // of one credential
 
-	mu       sync.Mutex
-	heard    int64            // own time at which this aggregator last heard anything; 0 before
-	listened int64            // for how long it had been listening then, in ns
-	seen     map[uint64]int64 // by epoch, the time of the last hello, as listening time
-	owners   map[uint32]int   // by owner, the number of its checkers
-	pruned   int64            // listening time
+	mu          sync.Mutex
+	heard       int64            // own time at which this aggregator last heard anything; 0 before
+	listened    int64            // for how long it had been listening then, in ns
+	seen        map[uint64]int64 // by epoch, the time of the last hello, as listening time
+	credentials map[uint32]int   // by credential, the number of its checkers
+	pruned      int64            // listening time
 }
 
 // NewCheckers returns an empty count. A checker is live for forget nanoseconds after its last
-// hello; of one owner's at most most are counted.
+// hello; of one credential at most most are counted.
 func NewCheckers(forget int64, most int) *Checkers {
 	return &Checkers{
-		forget: forget, most: most, seen: make(map[uint64]int64), owners: make(map[uint32]int),
+		forget: forget, most: most, seen: make(map[uint64]int64), credentials: make(map[uint32]int),
 	}
 }
 
@@ -82,9 +82,9 @@ func (c *Checkers) Observe(h *events.Hello, now int64) {
 	defer c.mu.Unlock()
 	c.listenLocked(now) // where aggregators may not hear each other, they hear checkers
 	at := c.pruneLocked(now)
-	epoch, owner := h.GetEpoch(), events.CredentialOf(h.GetEpoch())
+	epoch, credential := h.GetEpoch(), events.CredentialOf(h.GetEpoch())
 	_, known := c.seen[epoch]
-	full := len(c.seen) >= maxCheckers || c.owners[owner] >= c.most
+	full := len(c.seen) >= maxCheckers || c.credentials[credential] >= c.most
 	switch {
 	case known && h.GetLeaving():
 		c.dropLocked(epoch)
@@ -92,15 +92,15 @@ func (c *Checkers) Observe(h *events.Hello, now int64) {
 		c.seen[epoch] = at
 	case !full && !h.GetLeaving():
 		c.seen[epoch] = at
-		c.owners[owner]++
+		c.credentials[credential]++
 	}
 }
 
 func (c *Checkers) dropLocked(epoch uint64) {
 	delete(c.seen, epoch)
-	owner := events.CredentialOf(epoch)
-	if c.owners[owner]--; c.owners[owner] == 0 {
-		delete(c.owners, owner)
+	credential := events.CredentialOf(epoch)
+	if c.credentials[credential]--; c.credentials[credential] == 0 {
+		delete(c.credentials, credential)
 	}
 }
 

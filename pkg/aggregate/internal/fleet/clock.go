@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Clock tells the fleet's time, which never steps.
+// Clock tells the fleet's time. It does not step when the store's clock is set.
 //
 // The fleet's time is the store's clock plus an offset that the store keeps on record. One
 // aggregator, the *keeper*, sees to it; all follow the store and the keeper, where these agree with
@@ -61,17 +61,17 @@ const (
 	// driftShare bounds how fast two clocks drift apart: by 220 ppm, as crystals are good to 100
 	// ppm, and the offset returns to 0 by 20.
 	driftShare = 4545
-	// allowed is how old a look may be before Error says how far the clocks may have drifted since:
-	// checkers themselves allow for 1 ms.
+	// allowed is the age of a look up to which Error leaves out drift: checkers allow for 1 ms of
+	// it.
 	allowed = driftShare * int64(time.Millisecond)
 	// slack is by how much looks may contradict without a cause.
 	slack = int64(5 * time.Millisecond)
-	// good is how far off a look is at most that sets anything at once, and patience how long a
-	// good one is waited for.
+	// good is the largest error of a look that sets anything at once; patience is how long to wait
+	// for such a look.
 	good     = int64(5 * time.Millisecond)
 	patience = int64(3 * time.Second)
-	// recorded is how far off a look is at most that goes on record, as an offset without an error,
-	// while a better one may come within believeStore.
+	// recorded is the largest error of a look that may change the offset on record before
+	// believeStore is over.
 	recorded = int64(50 * time.Millisecond)
 	// believeStore is after how long an aggregator believes a store that contradicts it if it is
 	// not the keeper, and no keeper is heard: as where NATS is away, or forbids aggregators to hear

@@ -24,8 +24,8 @@ type OwnTime struct {
 	slept atomic.Int64 // what was measured then
 }
 
-// jump is by how much the machine's clock goes on more, or less, than its counter before the
-// machine is asked for how long it was suspended, and for how long that is at least.
+// jump is how far the machine's clock and counter must drift apart before the machine is asked how
+// long it was suspended; shorter suspensions do not count.
 const jump = int64(time.Second)
 
 // NewOwnTime returns own time, which begins by the machine's clock.

@@ -14,15 +14,15 @@ import (
 // store's ledger for ever, and counters of its own for two of its windows; so made-up names could
 // fill the store. Its methods are safe for concurrent use.
 type Quota struct {
-	most int // of one owner
+	most int // of one credential
 	seed maphash.Seed
 
-	mu     sync.Mutex
-	owners map[uint32]*reported
+	mu          sync.Mutex
+	credentials map[uint32]*reported
 }
 
-// reported are the rules that an owner's checkers have reported since the last turn, and those that
-// they had reported only between that and the turn before.
+// reported are the rules that a credential's checkers have reported since the last turn, and those
+// that they had reported only between that and the turn before.
 type reported struct {
 	young, old map[uint64]struct{} // by hash: two of one hash count as one
 	turned     int64               // own time
@@ -32,15 +32,15 @@ const (
 	// quotaTurn is the time from turn to turn: a rule that is no longer reported is forgotten in
 	// the second one.
 	quotaTurn = 12 * time.Hour
-	// maxOwners bounds the owners that are told apart; all others share one quota.
-	maxOwners = 1 << 14
-	// otherOwners is the owner of that shared quota; epochs have 24 bits for theirs.
-	otherOwners = 1 << 31
+	// maxCredentials bounds the credentials that are told apart; all others share one quota.
+	maxCredentials = 1 << 14
+	// otherCredentials is the credential of that shared quota; epochs have 24 bits for theirs.
+	otherCredentials = 1 << 31
 )
 
-// NewQuota returns a quota of most rules for each owner.
+// NewQuota returns a quota of most rules for each credential.
 func NewQuota(most int) *Quota {
-	return &Quota{most: most, seed: maphash.MakeSeed(), owners: make(map[uint32]*reported)}
+	return &Quota{most: most, seed: maphash.MakeSeed(), credentials: make(map[uint32]*reported)}
 }
 
 // Admit takes in the rules that a checker reports at own time now, and returns true, if there is
@@ -48,7 +48,7 @@ func NewQuota(most int) *Quota {
 func (q *Quota) Admit(epoch uint64, rules []*events.Rule, now int64) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	o := q.ownerLocked(events.CredentialOf(epoch))
+	o := q.ofLocked(events.CredentialOf(epoch))
 	if now-o.turned >= int64(quotaTurn) {
 		o.old, o.young, o.turned = o.young, make(map[uint64]struct{}), now
 	}
@@ -73,15 +73,15 @@ func (q *Quota) Admit(epoch uint64, rules []*events.Rule, now int64) bool {
 	return true
 }
 
-func (q *Quota) ownerLocked(owner uint32) *reported {
-	o := q.owners[owner]
-	if o == nil && len(q.owners) >= maxOwners {
-		owner = otherOwners
-		o = q.owners[owner]
+func (q *Quota) ofLocked(credential uint32) *reported {
+	o := q.credentials[credential]
+	if o == nil && len(q.credentials) >= maxCredentials {
+		credential = otherCredentials
+		o = q.credentials[credential]
 	}
 	if o == nil {
 		o = &reported{young: make(map[uint64]struct{})}
-		q.owners[owner] = o
+		q.credentials[credential] = o
 	}
 	return o
 }

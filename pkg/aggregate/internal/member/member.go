@@ -6,8 +6,8 @@
 // The owner goes on until it hears that, so that the shard's requests always reach somebody.
 //
 // Ownership is a preference, never a permission: whichever aggregator applies a report, the store
-// counts it once. So nothing is lost while two aggregators, or none, believe to own a shard, for as
-// long as a message takes, or while they do not hear each other. See D. G. Thaler and C. V.
+// counts it once. So nothing is lost while two aggregators, or none, believe that they own a shard,
+// for as long as a message takes, or while they do not hear each other. See D. G. Thaler and C. V.
 // Ravishankar, "Using Name-Based Mappings to Increase Hit Rates", 1998, for rendezvous hashes.
 package member
 
@@ -166,7 +166,8 @@ func (m *Members) dropLocked(o *other) (gone bool) {
 }
 
 // Doubt takes in that a checker has not reached the owner of a shard, and returns whether that
-// owner now counts as gone: not if this aggregator has not even heard itself, as it stood still.
+// owner now counts as gone. It does not while this aggregator has not heard itself: it may have
+// stood still.
 func (m *Members) Doubt(shard uint32, now int64) (gone bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

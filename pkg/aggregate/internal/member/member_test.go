@@ -120,7 +120,7 @@ func (g *group) stop(i int) {
 	}
 }
 
-// owners are those that believe to own a shard.
+// owners are those that believe that they own a shard.
 func (g *group) owners(shard int) (owners []int) {
 	for i, a := range g.all {
 		if !a.stopped && !a.frozen && shard < len(a.owned) && a.owned[shard] {

@@ -45,11 +45,11 @@ func (s *settling) reset() {
 	s.rules = s.rules[:0]
 }
 
-// credit finds the batch's credit of an owner for a rule's bucket; a new one is added.
+// credit finds the batch's credit of a credential for a rule's bucket; a new one is added.
 func (b *Reports) credit(
-	owner uint32, rule int32, bucket int64,
+	credential uint32, rule int32, bucket int64,
 ) (*storage.Credit, storage.CreditID) {
-	c := storage.Credit{Owner: owner, Rule: int(rule)}
+	c := storage.Credit{Credential: credential, Rule: int(rule)}
 	c.Window = bucket / int64(b.rules.list[rule].Shape.Buckets)
 	id := c.ID(b.rules.list)
 	i, ok := b.settling.credits[id]
@@ -171,10 +171,10 @@ func (b *Reports) settle(m *events.Settlement, r *Report) bool {
 	return true
 }
 
-// cover subtracts hits that are given back from their owner's credit, unless the credit is known to
-// be smaller.
-func (b *Reports) cover(owner uint32, rule int32, bucket, hits int64) bool {
-	c, id := b.credit(owner, rule, bucket)
+// cover subtracts hits that are given back from the credit of their credential, unless the credit
+// is known to be smaller.
+func (b *Reports) cover(credential uint32, rule int32, bucket, hits int64) bool {
+	c, id := b.credit(credential, rule, bucket)
 	left, known := b.settling.left[id]
 	if known && hits > storage.Sum(left, c.Reported)-c.Returned {
 		return false

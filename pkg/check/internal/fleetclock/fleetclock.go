@@ -1,7 +1,7 @@
 // Package fleetclock estimates the fleet's time.
 //
-// All checkers and aggregators count hits in buckets of one clock, the store's. A checker has its
-// own clock, and compares it with the store's at every heartbeat: the aggregator's answer says what
+// All checkers and aggregators count hits in buckets of one clock, the fleet's. A checker has its
+// own clock, and compares it with the fleet's at every heartbeat: the aggregator's answer says what
 // time it was there. From the last few answers a [Clock] keeps an offset, which it adds to the
 // checker's own time, and a bound for how far the result may be off.
 //

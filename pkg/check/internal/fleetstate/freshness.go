@@ -12,14 +12,14 @@ type Freshness uint8
 const (
 	// Local: no aggregator has ever been heard. Own hits alone decide.
 	Local Freshness = iota
-	// Fresh: the shard's reports are answered.
+	// Fresh: nothing of the shard has waited long for an answer.
 	Fresh
-	// Stale: a report has waited for its answer for a while, or no aggregator has been heard for as
-	// long. The forecast fades.
+	// Stale: a report or lease request has waited for its answer for a while, or no aggregator has
+	// been heard for as long. The forecast fades.
 	Stale
-	// LocalShare: for longer. Each checker keeps to its share of every limit.
+	// LocalShare: the same for longer. Each checker keeps to its share of every limit.
 	LocalShare
-	// Outage: for very long. Rules decide by their OnOutage.
+	// Outage: the same for very long. Rules decide by their OnOutage.
 	Outage
 )
 

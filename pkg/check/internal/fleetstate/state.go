@@ -23,9 +23,9 @@ type State struct {
 	levels  atomic.Pointer[[]atomic.Uint32]       // the freshness of each shard
 	refused atomic.Pointer[map[Refused]Freshness] // of rules whose reports are refused
 	count   [Outage + 1]int                       // shards by freshness; of those who set it
-	// Size is the number of live checkers that decisions of keys which others may know reckon with:
-	// as last told, or as expected if that is more. Until it is told it is 2 at least, and 0 before
-	// the first welcome.
+	// Size is the number of live checkers, for forecasts and permits: as last told, or as expected
+	// if that is more. It is 0 before the first welcome, and then at least 2 until a number is
+	// told.
 	Size     atomic.Int64
 	told     atomic.Bool
 	LiveKeys atomic.Int64 // counters in the table

@@ -13,9 +13,9 @@ import (
 // times.
 type freshness struct {
 	level fleetstate.Freshness
-	// since is the time since which a report or lease request has waited for its answer; 0 if none
-	// has. News of the shard end the wait, and the refusal of the message that it began with: it
-	// begins again, if another one waits.
+	// since is when the wait for an answer began; 0 if nothing waits. News of the shard ends it,
+	// and so does a refusal of the message that it began with. If another one waits, a new wait
+	// begins.
 	since  int64
 	waited int64 // when something last waited
 }
@@ -122,8 +122,7 @@ func (r *Reporter) noteContact(now int64) {
 	}
 }
 
-// endWait ends the wait of a shard that began at a time, when the message was refused that was sent
-// then.
+// endWait ends the shard's wait if it began with the message that was refused, sent at that time.
 func (r *Reporter) endWait(number uint32, began int64) {
 	s, x := &r.shards[number], &r.leases.queues[number]
 	if s.since != began {

@@ -8,8 +8,9 @@ import (
 
 // suspect is what waits of one rule in one shard, and what is known of its refusals there.
 // Aggregators refuse a whole message because of one rule: the rules of a refused one are *suspect*
-// in that shard, and apart from others until a message about them alone was accepted. Other shards
-// have other owners, which may accept them. Times are own times.
+// in that shard, and have messages of their own. The first of these that is accepted ends that,
+// unless one was refused: then it lasts for suspectFor after the refusal. Other shards have other
+// owners, which may accept the rule. Times are own times.
 type suspect struct {
 	group *counter.Group
 	line
