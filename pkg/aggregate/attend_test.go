@@ -365,3 +365,34 @@ func TestASlowStoreOfAll(t *testing.T) {
 		}
 	})
 }
+
+// TestNobodyOwnsWhatItNeverReached: an aggregator that reaches the fleet's record starts beside
+// another one, and cannot reach the nodes of the shards. It takes none of them.
+func TestNobodyOwnsWhatItNeverReached(t *testing.T) {
+	const shards = 8
+	synctest.Test(t, func(t *testing.T) {
+		store, bus := memstore.New(), membus.New(membus.Options{})
+		ctx, stop := context.WithCancel(t.Context())
+		var ends sync.WaitGroup
+		defer ends.Wait()
+		defer stop()
+		ends.Go(func() { _ = bus.Run(ctx) })
+		start := func(id uint64, store storage.Store) *aggregate.Worker {
+			w := newWorker(t, aggregate.Options{Store: store, Bus: bus.Worker(), ID: id, Shards: shards}, nil)
+			ends.Go(func() { _ = w.Run(ctx) })
+			return w
+		}
+		works := start(1, store)
+		time.Sleep(5 * time.Second)
+		hangs := start(2, &faulty{Store: store, hangs: func(uint32) bool { return true }})
+		for range 1000 {
+			time.Sleep(10 * time.Millisecond)
+			if n := hangs.Stats().Owned; n > 0 {
+				t.Fatalf("it owns %d shards", n)
+			}
+		}
+		if n := works.Stats().Owned; n != shards {
+			t.Errorf("the other one owns %d", n)
+		}
+	})
+}

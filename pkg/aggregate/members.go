@@ -95,12 +95,19 @@ func (w *Worker) reviewOwnersLocked(now int64, attended bool) {
 }
 
 // servesLocked are the shards whose requests are to come to this worker: none before it knows the
-// fleet's time. The result is not changed later.
+// fleet's time, and none that another worker serves before the store has once applied a batch of
+// it. The result is not changed later.
 func (w *Worker) servesLocked() []bool {
 	if !w.clock.Known() {
 		return make([]bool, len(w.attended.shards))
 	}
-	return slices.Clone(w.attended.shards)
+	serves := slices.Clone(w.attended.shards)
+	if w.running.Load() { // or nobody would probe them
+		for i, s := range w.shards() {
+			serves[i] = serves[i] && (s.lastOK.Load() > 0 || !w.members.ServedByOther(s.number))
+		}
+	}
+	return serves
 }
 
 // tell reviews which shards this worker owns, and tells the other aggregators about it, if that is

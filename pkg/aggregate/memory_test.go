@@ -54,6 +54,7 @@ func TestAWorkerWaitsForItsMemory(t *testing.T) {
 			}
 			before := r.refreshes.only()
 			store.Lose()
+			time.Sleep(time.Millisecond) // a generation is a time
 
 			memory.fails.Store(&tt.fails)
 			time.AfterFunc(tt.back, func() { memory.fails.Store(new(error)) })

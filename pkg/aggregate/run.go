@@ -91,6 +91,7 @@ func (w *Worker) Run(ctx context.Context) error {
 			}
 		}
 	}
+	background.Go(func() { w.probeIdle(serving) }) // to know soon which shards it can serve
 	background.Go(func() {
 		if err := w.keepJoining(serving, false); err != nil {
 			stop(err)

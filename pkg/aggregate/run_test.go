@@ -248,9 +248,9 @@ func TestTwoBatchesOfAShardAtOnce(t *testing.T) {
 			r.send(m)
 		}
 		<-r.line.ready
-		synctest.Wait() // all hands sleep
-		send(9, 1, 1)   // hangs
-		send(1, 1, 0)   // first batch: from 2 ms to 102 ms
+		time.Sleep(200 * time.Millisecond) // the first probe is done
+		send(9, 1, 1)                      // hangs
+		send(1, 1, 0)                      // first batch: from 2 ms to 102 ms
 		time.Sleep(10 * time.Millisecond)
 		send(1, 1, 0) // a repeat, which has to wait for it
 		send(2, 1, 0) // second batch: from 12 ms to 112 ms

@@ -144,7 +144,9 @@ func (w *Worker) retry(ctx context.Context, s *shard, now int64) {
 // count them; the log says so, unless it has done so lately.
 func (w *Worker) observeOutcome(s *shard, err error, begin, now int64) {
 	if err == nil {
-		s.lastOK.Store(now)
+		if s.lastOK.Swap(now) == 0 {
+			w.reviewSoon()
+		}
 		w.comeBack(s, now-begin > int64(slowAfter), now)
 		if f := s.failure.Swap(nil); f != nil && f.logged {
 			w.o.Log.Info("the store takes reports again", slog.Int("shard", int(s.number)))
