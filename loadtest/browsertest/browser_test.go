@@ -76,8 +76,8 @@ type tab struct {
 func openTab(t *testing.T, browser context.Context, file string, s screen) *tab {
 	t.Helper()
 	b := newTab(t, browser, (&url.URL{Scheme: "file", Path: filepath.ToSlash(file)}).String(), "")
-	call(t, b.ctx, network.EmulateNetworkConditionsByRule, network.EmulateNetworkConditionsByRuleParams{
-		MatchedNetworkConditions: []*network.Conditions{{Offline: true, DownloadThroughput: -1, UploadThroughput: -1}},
+	call(t, b.ctx, emulateNetwork, networkParams{
+		Offline: true, Conditions: []networkConditions{{Offline: true, Download: -1, Upload: -1}},
 	})
 	b.show(t, s)
 	return b
@@ -89,6 +89,23 @@ func openSite(t *testing.T, browser context.Context, origin string, s screen) *t
 	b := newTab(t, browser, origin+"/", origin+"/")
 	b.show(t, s)
 	return b
+}
+
+// emulateNetwork is Network.emulateNetworkConditionsByRule, to which Chromium has to be told that
+// there is no network of the tab before some version after 148, and of each condition since.
+var emulateNetwork = cdp.Command[networkParams, cdp.Empty]{Method: network.CommandEmulateNetworkConditionsByRule}
+
+type networkParams struct {
+	Offline    bool                `json:"offline"`
+	Conditions []networkConditions `json:"matchedNetworkConditions"`
+}
+
+type networkConditions struct {
+	Pattern  string  `json:"urlPattern"`
+	Offline  bool    `json:"offline"`
+	Latency  float64 `json:"latency"`
+	Download float64 `json:"downloadThroughput"`
+	Upload   float64 `json:"uploadThroughput"`
 }
 
 func newTab(t *testing.T, browser context.Context, address, origin string) *tab {
