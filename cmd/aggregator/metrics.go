@@ -86,7 +86,9 @@ func (a *applies) observe(info aggregate.ApplyInfo) {
 			rule := &info.Batch.Rules[i]
 			label := a.labelLocked(rule.Name, sum)
 			a.count(label, tally)
-			a.blind.WithLabelValues(label).Set(info.Delay.Seconds() / max(rule.Shape.Length.Seconds(), 1e-3))
+			if info.Delay > 0 { // or it is another aggregator's shard
+				a.blind.WithLabelValues(label).Set(info.Delay.Seconds() / max(rule.Shape.Length.Seconds(), 1e-3))
+			}
 		}
 	}
 	for _, o := range info.Overflow {

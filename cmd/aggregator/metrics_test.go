@@ -41,6 +41,7 @@ func newTestWorker(t *testing.T) *aggregate.Worker {
 
 func applied(rule string, tally storage.Tally, excess ...aggregate.Excess) aggregate.ApplyInfo {
 	return aggregate.ApplyInfo{
+		Delay: time.Millisecond,
 		Batch: &storage.Batch{Rules: []storage.Rule{{Name: rule}}, Ledger: []storage.Tally{tally}},
 		Took:  time.Millisecond, Excess: excess,
 	}
@@ -119,6 +120,18 @@ func TestHitsAreThoseApplied(t *testing.T) {
 		wantValue(t, outcome, a.hits.WithLabelValues("a", outcome), want)
 	}
 	wantSeries(t, "the histogram", a.took, 1)
+}
+
+// TestUnheardIsTheOwners: another aggregator, which counts a report now and then, does not know.
+func TestUnheardIsTheOwners(t *testing.T) {
+	a := newApplies(time.Now)
+	a.observe(applied("a", storage.Tally{Counted: 1}))
+	stray := applied("a", storage.Tally{Counted: 1})
+	stray.Delay = 0
+	a.observe(stray)
+	if got := testutil.ToFloat64(a.blind); got <= 0 {
+		t.Errorf("%v of a window", got)
+	}
 }
 
 // TestLabelsOfRemovedRules: rules that have not been at work for a day make room for others, and

@@ -77,12 +77,17 @@ func (w *Worker) observeClock(ctx context.Context, sent, got int64, fleet storag
 	if time.Duration(keep) == fleet.Offset {
 		return
 	}
-	if step := time.Duration(keep) - fleet.Offset; step.Abs() > logClock {
+	step := time.Duration(keep) - fleet.Offset
+	switch err := w.o.Store.KeepOffset(ctx, fleet.Offset, time.Duration(keep)); {
+	case err != nil: // the next look finds the same
+		if w.join.offsetLog.allow(got) {
+			w.o.Log.Warn("cannot record the fleet's time: it steps if all aggregators are replaced now",
+				slog.Duration("by", step), slog.Any("error", err))
+		}
+	case step.Abs() > logClock:
 		w.o.Log.Warn("the store's clock was set: the fleet's time goes on without a step",
 			slog.Duration("by", -step))
 	}
-	// If that fails, the next look finds the same.
-	_ = w.o.Store.KeepOffset(ctx, fleet.Offset, time.Duration(keep))
 }
 
 // makeShards makes the shards, once their number is known, from the states that the memory keeps.

@@ -54,6 +54,8 @@ type Worker struct {
 	join struct { // used by the one goroutine that joins
 		next    int64 // own time
 		backoff time.Duration
+
+		offsetLog logLimit
 	}
 	memory  memory
 	lookups lookups

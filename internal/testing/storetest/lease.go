@@ -67,8 +67,10 @@ func (b *bench) leaseOf(store storage.Store, d *leaseDraft) storage.Leased {
 	if got.Now > d.Now || got.Now <= d.Now-int64(time.Millisecond) {
 		b.Fatalf("granted by the time %d, want %d", got.Now, d.Now)
 	}
-	if got.Lost != b.model.lost[d.Shard] {
-		b.Fatalf("lost at %d, want %d", got.Lost, b.model.lost[d.Shard])
+	for i := range got.Keys {
+		if lost := got.Keys[i].Lost; lost != b.model.lost[d.Shard] {
+			b.Fatalf("lost at %d, want %d", lost, b.model.lost[d.Shard])
+		}
 	}
 	b.late = max(b.late, got.Now)
 	want := b.model.lease(&d.LeaseBatch, got.Now)

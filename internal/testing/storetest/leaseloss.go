@@ -42,7 +42,7 @@ func testLeaseLoss(b *bench) {
 		for name, shape := range lossShapes {
 			b.lose()
 			first := b.leaseNow(name, shape, 1, 10)
-			if first.Keys[0].New != 10 || first.Lost != 0 {
+			if first.Keys[0].New != 10 || first.Keys[0].Lost != 0 {
 				b.Fatalf("%s: a new store: %+v", name, first)
 			}
 			b.Lose(b)
@@ -55,7 +55,7 @@ func testLeaseLoss(b *bench) {
 				b.seen = applied.State
 			}
 			got := b.leaseNow(name, shape, 2, 3)
-			lost := got.Lost
+			lost := got.Keys[0].Lost
 			if b.Clock == nil && lost != before || lost == 0 || lost > b.time()+int64(time.Millisecond) {
 				b.Fatalf("%s: lost at %d, after %d", name, lost, before)
 			}
@@ -66,7 +66,7 @@ func testLeaseLoss(b *bench) {
 				got = b.leaseNow(name, shape, 2, 3)
 			}
 			switch {
-			case got.Keys[0].New == 0, b.Clock == nil && got.Lost != lost:
+			case got.Keys[0].New == 0, b.Clock == nil && got.Keys[0].Lost != lost:
 				b.Fatalf("%s: in the end %+v", name, got)
 			case b.time() < before+span, b.Clock == nil && got.Now != quiet:
 				b.Errorf("%s: a grant %v after a loss, want %v", name, time.Duration(got.Now-lost), time.Duration(quiet-lost))

@@ -35,13 +35,14 @@ func (s *shard) lease(batch *storage.LeaseBatch) storage.Leased {
 		rule := &batch.Rules[batch.Keys[i].Rule]
 		quiet := batch.Now < storage.QuietUntil(rule.Shape, s.lost)
 		keys[i] = s.leasesOf(rule, batch.Now).grant(&batch.Keys[i], rule.Limit, batch.Now, quiet)
+		keys[i].Lost = s.lost
 		changed = changed || keys[i].New > 0 || keys[i].Returned > 0
 	}
 	if changed {
 		s.state.Version++
 	}
 	s.sweep(batch.Now)
-	return storage.Leased{State: s.state, Now: batch.Now, Lost: s.lost, Loss: s.loss, Keys: keys}
+	return storage.Leased{State: s.state, Now: batch.Now, Loss: s.loss, Keys: keys}
 }
 
 func (s *shard) leasesOf(r *storage.Rule, now int64) *leases {

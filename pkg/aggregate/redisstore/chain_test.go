@@ -130,7 +130,7 @@ func TestHashesThatAreMadeAnewExpire(t *testing.T) {
 		names := append(keysOf(t, admin, "offpath:{0}:1:*"), keysOf(t, admin, "offpath:{0}:n:*")...)
 		noError(t, admin.Del(t.Context(), names...).Err())
 		k := *s.shard(0).known.Load()
-		s.shard(0).known.Store(&known{k.era, k.behind + tt.behind, k.clock + tt.clock})
+		s.shard(0).known.Store(&known{k.era, k.groups, k.behind + tt.behind, k.clock + tt.clock})
 		again := newcomersOf(tt.shape, now, 3, "rule", 0, 1)
 		if tt.other {
 			again.Keys[0].Text = f.Keys[0].Text
@@ -148,7 +148,8 @@ func TestHashesThatAreMadeAnewExpire(t *testing.T) {
 	}
 }
 
-// Another era begins when the node's clock is found to have been set, and not because calls wait.
+// Another era of groups begins when the node's clock is found to have been set, and not because calls
+// wait. Totals stay remembered.
 func TestErasOfTheNodesClock(t *testing.T) {
 	s, now := newShard(), int64(1e12)
 	for i, step := range []struct {
@@ -156,7 +157,7 @@ func TestErasOfTheNodesClock(t *testing.T) {
 		now   int64 // fleet's, added
 		shift int64
 		holds bool
-		era   bool // begins
+		era   bool // begins, of groups
 	}{
 		{"the first call", 0, 50, false, true},
 		{"the next", 100, 50, true, false},
@@ -169,10 +170,29 @@ func TestErasOfTheNodesClock(t *testing.T) {
 		{"somebody else was here", 20_000, 10, false, true},
 	} {
 		now += step.now
-		before := s.known.Load().era
+		before := *s.known.Load()
 		s.leave(&header{generation: 1, holds: step.holds, shift: step.shift}, "id", now)
-		if k := s.known.Load(); k.era != before != step.era || k.behind > step.shift || k.clock < now+step.shift {
-			t.Errorf("%d %s: era %d, %+v", i, step.why, before, k)
+		if k := s.known.Load(); k.groups != before.groups != step.era || k.era != before.era == step.holds || k.behind > step.shift || k.clock < now+step.shift {
+			t.Errorf("%d %s: %+v, %+v", i, step.why, before, k)
+		}
+	}
+}
+
+// Counts that expire early, because the node's clock was set, stay known to whoever counts them.
+func TestTotalsOutliveAStepOfTheNodesClock(t *testing.T) {
+	now := time.Now().UnixNano()
+	for name, shape := range map[string]window.Shape{"one": hourly, "many": minute} {
+		s, admin := newStore(t, 1)
+		mustApply(t, s, newcomersOf(shape, now, 1, "rule", 0, 1))
+		k := *s.shard(0).known.Load()
+		k.behind -= 3 * time.Hour.Milliseconds()
+		s.shard(0).known.Store(&k)
+		noError(t, admin.Del(t.Context(), keysOf(t, admin, "offpath:{0}:[1n]:*")...).Err())
+		for want := int64(2); want < 4; want++ {
+			got := mustApply(t, s, newcomersOf(shape, now, uint64(want), "rule", 0, 1)).Totals[0]
+			if len(got) != 1 || got[0].Count != want {
+				t.Errorf("%s: %v, want %d hits", name, got, want)
+			}
 		}
 	}
 }

@@ -14,14 +14,15 @@ const markLife = 24 * time.Hour
 // call is one call of the apply script: its keys and arguments in the making, and what is needed to
 // understand the reply. It keeps its memory for the next call. One goroutine uses it at a time.
 type call struct {
-	memory  *memory
-	shard   *shard
-	era     uint64 // of the shard, when the call was made
-	blind   bool   // it asks for all, and takes nothing from the memory
-	known   bool   // after it, this process knows the shard
-	newKeys *newKeys
-	groups  uint32
-	batch   *storage.Batch
+	memory   *memory
+	shard    *shard
+	era      uint64 // of the shard, when the call was made; groupEra likewise
+	groupEra uint64
+	blind    bool // it asks for all, and takes nothing from the memory
+	known    bool // after it, this process knows the shard
+	newKeys  *newKeys
+	groups   uint32
+	batch    *storage.Batch
 	frame
 
 	rules  []string  // by rule of the batch, what stands for it in names
@@ -35,7 +36,7 @@ type call struct {
 func (c *call) build(namespace string, batch *storage.Batch) {
 	c.batch = batch
 	known := c.shard.known.Load()
-	c.era = known.era
+	c.era, c.groupEra = known.era, known.groups
 	c.begin(namespace, batch.Shard)
 	c.sortKeys()
 	c.makePlan()

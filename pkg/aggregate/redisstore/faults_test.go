@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/offpath-io/offpath/pkg/aggregate/storage"
+	"github.com/offpath-io/offpath/pkg/window"
 )
 
 func TestJoinTellsTheTime(t *testing.T) {
@@ -105,9 +106,9 @@ func TestRedisIsOutOfMemory(t *testing.T) {
 
 // Permits are of the bucket by the fleet's time, however far the node's clock is off.
 func TestPermitsByTheFleetsTime(t *testing.T) {
-	s, _ := newStore(t, 1)
 	before := time.Now().Truncate(time.Millisecond)
 	for _, ahead := range []time.Duration{0, 5 * time.Hour, -5 * time.Hour} {
+		s, _ := newStore(t, 1)
 		batch := oneLease(before.Add(ahead).UnixNano(), 0, 1)
 		got := mustLease(t, s, batch)
 		if got.Now != batch.Now || got.Keys[0].Bucket != hourly.Bucket(got.Now) || got.Keys[0].New != 1 {
@@ -136,14 +137,14 @@ func TestRedisComesBackEmpty(t *testing.T) {
 	ask := oneLease(now, 0, 10)
 	ask.Seen = permits.State
 	after := mustLease(t, s, ask)
-	if after.Lost == 0 || after.Keys[0].New != 0 || after.State.Generation <= permits.State.Generation {
+	if after.Keys[0].Lost == 0 || after.Keys[0].New != 0 || after.State.Generation <= permits.State.Generation {
 		t.Errorf("%+v after %+v", after, permits)
 	}
 	// A counter's batch keeps it in mind, and so does the next.
 	counted := oneHit(now, 0, 1)
 	counted.Seen = after.State
 	ask.Seen = mustApply(t, s, counted).State
-	if again := mustLease(t, s, ask); again.Lost == 0 || again.Keys[0].New != 0 {
+	if again := mustLease(t, s, ask); again.Keys[0].Lost == 0 || again.Keys[0].New != 0 {
 		t.Errorf("%+v after %+v", again, after)
 	}
 }
@@ -205,4 +206,65 @@ func TestEvictionIsLookedForAtEachConnection(t *testing.T) {
 	}
 	set(t, admin, "maxmemory-policy", "noeviction")
 	mustApply(t, s, oneHit(now, 0, 2))
+}
+
+// A node whose clock is set ahead, or another one with such a clock, has forgotten permits that are
+// still held. It grants none of these rules until they have left the window; permits of longer
+// windows are still there. The clock is set by pretending that it was behind before.
+func TestNoPermitsAfterAStepOfTheNodesClock(t *testing.T) {
+	const limit = 10
+	for _, tt := range []struct {
+		why    string
+		by     time.Duration
+		length time.Duration
+		quiet  bool
+	}{
+		{"a minute ahead", time.Minute, time.Second, true},
+		{"a minute ahead, in a longer window", time.Minute, time.Hour, false},
+		{"a second ahead, for which there is room", time.Second, 100 * time.Millisecond, false},
+		{"three seconds ahead", 3 * time.Second, 100 * time.Millisecond, true},
+		{"a minute back", -time.Minute, time.Second, false},
+	} {
+		s, admin := newStore(t, 1)
+		shape := window.Shape{Length: tt.length, Buckets: 1, Fixed: true}
+		lease := func(key int, epoch uint64) storage.LeasedKey {
+			now := time.Now().UnixNano()
+			return mustLease(t, s, &storage.LeaseBatch{
+				Now: now, Rules: []storage.Rule{{Name: "rule", Shape: shape, Limit: limit}},
+				Keys: []storage.LeaseKey{{Text: fmt.Sprint(key), Requests: []storage.LeaseRequest{
+					{Epoch: epoch, Bucket: shape.Bucket(now), Want: limit},
+				}}},
+			}).Keys[0]
+		}
+		var before, after storage.LeasedKey
+		var stepped time.Time
+		for key := 0; ; key++ {
+			if key == 100 {
+				t.Fatal("calls take too long, and so step the clock themselves")
+			}
+			began := time.Now()
+			before = lease(key, 1)
+			ahead := must(admin.HGet(t.Context(), "offpath:{0}:meta", "ahead").Int64())(t)
+			noError(t, admin.HSet(t.Context(), "offpath:{0}:meta", "ahead", ahead-tt.by.Milliseconds()).Err())
+			noError(t, admin.Del(t.Context(), keysOf(t, admin, "offpath:{0}:[hg]:*")...).Err())
+			stepped = time.Now()
+			after = lease(key, 2)
+			if time.Since(began) < 400*time.Millisecond {
+				break
+			}
+			noError(t, admin.FlushAll(t.Context()).Err())
+		}
+		if before.New != limit || before.Lost != 0 {
+			t.Errorf("%s: before, %+v", tt.why, before)
+		}
+		if tt.quiet != (after.New == 0) || tt.quiet != (after.Lost > 0) {
+			t.Errorf("%s: after it, %+v", tt.why, after)
+		}
+		for tt.quiet && after.New == 0 && time.Since(stepped) < time.Minute {
+			after = lease(0, 3)
+		}
+		if took := time.Since(stepped); after.New != limit || tt.quiet && took < tt.length {
+			t.Errorf("%s: after %v, %+v", tt.why, took, after)
+		}
+	}
 }

@@ -99,13 +99,13 @@ func (c *leaseCall) readLeased(reply string, batch *storage.LeaseBatch) (storage
 	leased := storage.Leased{
 		State: storage.State{Generation: uint64(u.count()), Version: uint64(u.count())},
 		Now:   u.count() * int64(time.Millisecond),
-		Lost:  u.count() * int64(time.Millisecond),
 		Loss:  readLoss(&u),
 		Keys:  make([]storage.LeasedKey, len(batch.Keys)),
 	}
 	for i := range leased.Keys {
 		k := &leased.Keys[i]
 		k.Bucket, k.New, k.Returned, k.Overflows = u.count(), u.count(), u.count(), u.count() > 0
+		k.Lost = u.count() * int64(time.Millisecond)
 		k.Held = make([]storage.Cell, u.list()/2)
 		for j := range k.Held {
 			k.Held[j] = storage.Cell{Bucket: u.count(), Count: u.count()}

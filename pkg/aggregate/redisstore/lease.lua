@@ -9,10 +9,10 @@
 --     fleet time, ...
 --   5 keys: rule, {bucket, known, want, {bucket, returned in all, ...}, ...}, ...
 --
--- Returns, by MessagePack, {generation, version, time in ms, time of the last loss in ms,
--- what its loss was as in apply.lua, ...} and then for
--- each key: its current bucket, how many permits were granted, how many taken back, 1 if it is new
--- and one too many, {bucket, held, ...}, and for each request what its checker has been granted in
+-- Returns, by MessagePack, {generation, version, time in ms, what its loss was as in apply.lua, ...}
+-- and then for each key: its current bucket, how many permits were granted, how many taken back, 1
+-- if it is new and one too many, when held permits may last have been forgotten, in ms, or 0,
+-- {bucket, held, ...}, and for each request what its checker has been granted in
 -- the current bucket in all, and in the bucket that it names; and for each rule, how many keys are
 -- new, and how many were too many, of which nothing is granted.
 --
@@ -30,8 +30,9 @@ local function text(n) return string.format('%.0f', n) end
 local time = call('TIME')
 local clock = time[1] * 1000 + floor(time[2] / 1000)
 local now = a[3]
-local meta = call('HMGET', KEYS[1], 'generation', 'version', 'lost', 'loss')
+local meta = call('HMGET', KEYS[1], 'generation', 'version', 'lost', 'loss', 'ahead', 'stepped', 'by')
 local generation, version, lost = tonumber(meta[1] or 0), tonumber(meta[2] or 0), tonumber(meta[3] or 0)
+local ahead, stepped, by = tonumber(meta[5]), tonumber(meta[6] or 0), tonumber(meta[7] or 0)
 local loss = meta[4] and decode(meta[4]) or {}
 if generation == 0 or generation < a[1] or generation == a[1] and version < a[2] then
   loss = {max(time[1] * 1000000 + time[2], a[1] + 1), a[1], a[2], generation, version}
@@ -49,7 +50,22 @@ if lost > clock then
   lost = clock
   call('HSET', KEYS[1], 'lost', text(lost))
 end
-local since = clock - lost - 1
+
+-- Permits expire by this node's clock, SPARE ms or a window after they have left every window. If
+-- that clock goes ahead of the fleet's time by more, because it was set or another node has taken
+-- over, held ones may be gone: that is a loss, to the rules of shorter windows. (So is a batch that
+-- has waited for so long.)
+local SPARE = 2000
+local shift = clock - now
+if not ahead or math.abs(shift - ahead) > SPARE / 4 then
+  local step = ahead and shift - ahead or 0
+  if step > SPARE then
+    by = clock - stepped < 2 * by and max(by, step) or step
+    stepped = clock
+  end
+  stepped = min(stepped, clock)
+  call('HSET', KEYS[1], 'ahead', text(shift), 'stepped', text(stepped), 'by', text(by))
+end
 
 local values = {}
 for from = 2, #KEYS, 1000 do
@@ -69,7 +85,10 @@ for i = 1, #a[4], 6 do
   r.current = floor(now / r.size)
   r.left = r.size - now % r.size
   r.keep = floor((now - r.length) / r.size) - r.live + 1 -- the first bucket that has not expired
-  r.quiet = lost > 0 and since < r.live * r.size -- see storage.QuietUntil
+  r.spare = max(r.length, SPARE)
+  r.lost = by > r.spare and max(lost, stepped) or lost
+  r.since = clock - r.lost - 1
+  r.quiet = r.lost > 0 and r.since < r.live * r.size -- see storage.QuietUntil
   rules[#rules + 1] = r
 end
 
@@ -172,7 +191,7 @@ local function granted(mine, bucket)
 end
 
 if loss[1] ~= generation then loss = {} end -- an older build began it
-local reply, n, k = {generation, version, now, lost > 0 and now - since or 0, loss[2] or 0, loss[3] or 0, loss[4] or 0, loss[5] or 0}, 8, 1 + #rules
+local reply, n, k = {generation, version, now, loss[2] or 0, loss[3] or 0, loss[4] or 0, loss[5] or 0}, 7, 1 + #rules
 
 local function push(value)
   n = n + 1
@@ -182,10 +201,10 @@ end
 -- Writes wait until all is computed, so that whatever can fail fails before the first or with it.
 local writes = {}
 
--- write keeps a list, and makes it expire with its newest bucket, one window after that has left
+-- write keeps a list, and makes it expire with its newest bucket, some time after that has left
 -- every window. This node's clock may differ from the fleet's.
 local function write(key, list, width, r)
-  local expires = (list[#list - width + 1] + r.live) * r.size + r.length + clock - now
+  local expires = (list[#list - width + 1] + r.live) * r.size + r.spare + shift
   writes[#writes + 1] = {key, encode(list), text(expires)}
 end
 
@@ -227,6 +246,7 @@ for i = 1, #a[5], 2 do
   push(new)
   push(back)
   push(full and 1 or 0)
+  push(r.lost > 0 and now - r.since or 0)
   push(held)
   for j = 1, count do
     push(granted(mine[j], r.current))
@@ -237,7 +257,7 @@ end
 
 for i = 1, #rules do
   local r = rules[i]
-  if r.fresh > 0 then writes[#writes + 1] = {KEYS[r.counter], text(r.made + r.fresh), text(r.expires + clock - now)} end
+  if r.fresh > 0 then writes[#writes + 1] = {KEYS[r.counter], text(r.made + r.fresh), text(r.expires + shift)} end
   push(r.made + r.fresh)
   push(r.overflow)
 end

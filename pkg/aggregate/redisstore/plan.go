@@ -112,17 +112,13 @@ func (c *call) tagKeys() {
 		if !c.remembers(rule) {
 			continue
 		}
-		all := c.tagOf(rule, -1)
+		all := c.memory.hashOf(tagged{c.era, c.rules[rule], -1})
 		for _, key := range keys {
 			c.tags[key] = all ^ c.memory.hash(c.batch.Keys[key].Text)
 		}
 	}
 }
 
-// tagOf is what the tags of a rule's keys have in common, or those of the groups of a bucket.
-func (c *call) tagOf(rule int, bucket int64) uint64 {
-	return c.memory.hashOf(tagged{c.era, c.rules[rule], bucket})
-}
 
 // tagGroups finds what the tags of the groups of a rule of one bucket have in common.
 func (c *call) tagGroups(rule int) {
@@ -131,7 +127,7 @@ func (c *call) tagGroups(rule int) {
 		return
 	}
 	for first, bucket := c.live(rule); bucket >= first; bucket-- {
-		c.groupTags = append(c.groupTags, c.tagOf(rule, bucket))
+		c.groupTags = append(c.groupTags, c.memory.hashOf(tagged{c.groupEra, c.rules[rule], bucket}))
 	}
 }
 

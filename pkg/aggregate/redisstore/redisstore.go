@@ -249,7 +249,8 @@ func (s *Store) run(ctx context.Context, c *call) (applied storage.Applied, comp
 	if err := sh.take(ctx); err != nil {
 		return storage.Applied{}, false, err
 	}
-	c.expect(sh.chain, id, c.era == sh.known.Load().era)
+	known := sh.known.Load()
+	c.expect(sh.chain, id, c.era == known.era && c.groupEra == known.groups)
 	reply, err := s.eval(ctx, &c.frame, applyScript, applySource)
 	u := unpacker{rest: reply}
 	var h header

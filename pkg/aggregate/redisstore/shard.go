@@ -21,15 +21,16 @@ type shard struct {
 	waiting int      // how many fields they have
 }
 
-// known is the era under which totals are remembered, and what the node's clock was in it. By that
-// clock hashes expire, also when it was set.
+// known is the era under which totals are remembered, and that under which it is remembered which
+// groups have their expiry, with what the node's clock was in it: by that clock hashes expire, also
+// when it was set. Totals stay right then, as nobody else has written; the store's may be lower.
 type known struct {
-	era    uint64
-	behind int64 // by how many ms it was ahead of the fleet's time, at least
-	clock  int64 // the latest that it said, in ms
+	era, groups uint64
+	behind      int64 // by how many ms it was ahead of the fleet's time, at least
+	clock       int64 // the latest that it said, in ms
 }
 
-// clockStep is how far a node's clock may be set, in ms, before another era begins.
+// clockStep is how far a node's clock may be set, in ms, before another era of groups begins.
 const clockStep = 10_000
 
 // chain is the state in which this process' last batch left a shard. A shard that is still in it
@@ -59,7 +60,7 @@ func (s *shard) take(ctx context.Context) error {
 var eras atomic.Uint64
 
 // forget begins another era.
-func (s *shard) forget() { s.known.Store(&known{era: eras.Add(1)}) }
+func (s *shard) forget() { s.known.Store(&known{era: eras.Add(1), groups: eras.Add(1)}) }
 
 // newID returns a batch's random number.
 func newID() string { return strconv.FormatUint(rand.Uint64(), 36) }
@@ -68,10 +69,13 @@ func newID() string { return strconv.FormatUint(rand.Uint64(), 36) }
 // says.
 func (s *shard) leave(h *header, id string, now int64) {
 	k, clock := *s.known.Load(), now+h.shift
-	if !h.holds || k.clock-clock > clockStep || h.shift-k.behind > clockStep {
-		k = known{eras.Add(1), h.shift, clock}
+	if !h.holds {
+		k.era = eras.Add(1)
 	}
-	s.known.Store(&known{k.era, min(k.behind, h.shift), max(k.clock, clock)})
+	if !h.holds || k.clock-clock > clockStep || h.shift-k.behind > clockStep {
+		k.groups, k.behind, k.clock = eras.Add(1), h.shift, clock
+	}
+	s.known.Store(&known{k.era, k.groups, min(k.behind, h.shift), max(k.clock, clock)})
 	switch {
 	case id != "":
 		s.chain = chain{strconv.FormatInt(h.generation, 10), strconv.FormatInt(h.version-h.leases, 10), id}

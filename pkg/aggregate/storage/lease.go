@@ -67,10 +67,6 @@ type Leased struct {
 	State State
 	// Now is the time by which the store granted: the batch's, in whole milliseconds at least.
 	Now int64
-	// Lost is when the shard last began a generation because it had lost data; 0 if that never
-	// happened. A store with a clock measures by it how long ago that was, so that a batch of long
-	// ago does not end the quiet time. See [QuietUntil].
-	Lost int64
 	// Loss is as that of [Applied].
 	Loss Loss
 	// Overflow are the rules with too many new keys, each once; no permits of these keys are
@@ -94,6 +90,11 @@ type LeasedKey struct {
 	New, Returned int64
 	// Overflows says that the store has no room for the key.
 	Overflows bool
+	// Lost is when held permits of the key may last have been forgotten: when the shard began a
+	// generation because it had lost data, or when the clock by which they expire was set; 0 for
+	// never. A store with a clock measures by it how long ago that was, so that a batch of long ago
+	// does not end the quiet time. See [QuietUntil].
+	Lost int64
 }
 
 // Grant is how many permits a request's epoch has been granted in all, returned ones included.

@@ -134,7 +134,7 @@ func (b *Leases) ComputeWaits(leased *storage.Leased) {
 		b.counts = storage.LayOut(b.counts, r.Shape, leased.Keys[i].Held, leased.Now)
 		// A limit of 0 was refused, so there is a wait.
 		wait, _ := r.Shape.RetryAfter(b.counts, r.Limit, 1, leased.Now)
-		wait = max(wait, time.Duration(storage.QuietUntil(r.Shape, leased.Lost)-leased.Now))
+		wait = max(wait, time.Duration(storage.QuietUntil(r.Shape, leased.Keys[i].Lost)-leased.Now))
 		if leased.Keys[i].Overflows { // nobody knows when there will be room
 			wait = max(wait, overflowWait)
 		}
