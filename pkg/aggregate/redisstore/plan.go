@@ -119,7 +119,6 @@ func (c *call) tagKeys() {
 	}
 }
 
-
 // tagGroups finds what the tags of the groups of a rule of one bucket have in common.
 func (c *call) tagGroups(rule int) {
 	c.groupTags = c.groupTags[:0]
