@@ -39,6 +39,23 @@ func (f *fleet) hear(now int64) {
 	f.welcomed(now, now, &events.Welcome{Shards: 2, Time: now, Checkers: 8})
 }
 
+// tick has the checker take a step, and welcomes it once a second.
+func (f *fleet) tick(now int64) {
+	f.t.Helper()
+	if now%second == 0 {
+		f.hear(now)
+	}
+	atTime(now, f).Step()
+}
+
+// hit checks a key of shard 1 by each of these rules.
+func (f *fleet) hit(now int64, names ...string) {
+	f.t.Helper()
+	for _, name := range names {
+		atTime(now, limiter(f.t, f.Checker, name)).Check(keyOf(name, 1), 1)
+	}
+}
+
 // answerShard answers the reports of one shard that were sent since the last call, and returns how
 // many there were.
 func (f *fleet) answerShard(now int64, shard uint32, from int) int {
@@ -266,10 +283,7 @@ func TestRefusedRules(t *testing.T) {
 					allowed++
 				}
 			}
-			if now%second == 0 {
-				f.hear(now)
-			}
-			atTime(now, f).Step()
+			f.tick(now)
 			answer(now + 2*ms)
 			for i, r := range f.Stats().Rules {
 				if silent < 20*second {
@@ -310,10 +324,7 @@ func TestRefusedInOneShard(t *testing.T) {
 		for shard := range uint32(2) {
 			atTime(now, l).Check(keyOf("bad", shard), 1)
 		}
-		if now%second == 0 {
-			f.hear(now)
-		}
-		atTime(now, f).Step()
+		f.tick(now)
 		for ; sent < len(f.tape.reports); sent++ {
 			m := f.tape.reports[sent]
 			a := answerTo(m)
@@ -340,13 +351,8 @@ func TestRefusedRuleComesBack(t *testing.T) {
 	answer, now := f.refusing("bad"), noon
 	run := func(until int64, names ...string) {
 		for ; now < until; now += 50 * ms {
-			for _, name := range names {
-				atTime(now, limiter(t, f.Checker, name)).Check(keyOf(name, 1), 1)
-			}
-			if now%second == 0 {
-				f.hear(now)
-			}
-			atTime(now, f).Step()
+			f.hit(now, names...)
+			f.tick(now)
 			answer(now + 2*ms)
 		}
 	}
@@ -367,10 +373,7 @@ func TestSuspectRefusedByTheOwnerOnly(t *testing.T) {
 	l, sent, lost := limiter(t, f.Checker, "bad"), 0, int64(0)
 	for now := noon; now < noon+120*second; now += 50 * ms {
 		atTime(now, l).Check(keyOf("bad", 1), 1)
-		if now%second == 0 {
-			f.hear(now)
-		}
-		atTime(now, f).Step()
+		f.tick(now)
 		for ; sent < len(f.tape.reports); sent++ {
 			m := f.tape.reports[sent]
 			a := answerTo(m)
@@ -395,10 +398,7 @@ func TestTwoOwnersOfASuspect(t *testing.T) {
 	l, sent, lost := limiter(t, f.Checker, "bad"), 0, int64(0)
 	for now := noon; now < noon+60*second; now += 50 * ms {
 		atTime(now, l).Check(keyOf("bad", 1), 1)
-		if now%second == 0 {
-			f.hear(now)
-		}
-		atTime(now, f).Step()
+		f.tick(now)
 		for n := len(f.tape.reports); sent < n; sent++ {
 			m := f.tape.reports[sent]
 			counts := now > noon+15*second
@@ -430,10 +430,7 @@ func TestPermitsRefusedInOneShard(t *testing.T) {
 			if atTime(now, l).Check(keyOf("r", 0), 1).Allowed {
 				allowed[refused]++
 			}
-			if now%second == 0 {
-				f.hear(now)
-			}
-			atTime(now, f).Step()
+			f.tick(now)
 			for ; leases < len(f.tape.leases); leases++ {
 				m := f.tape.leases[leases]
 				if m.Shard == 1 {
@@ -475,9 +472,7 @@ func TestRefusedRulesDoNotDelayTheEnd(t *testing.T) {
 	answer, now := f.refusing("bad"), noon
 	step := func(drain func(int64) bool) (done bool) {
 		now += 50 * ms
-		for _, name := range []string{"bad", "good"} {
-			atTime(now, limiter(t, f.Checker, name)).Check(keyOf(name, 1), 1)
-		}
+		f.hit(now, "bad", "good")
 		if drain == nil {
 			atTime(now, f).Step()
 		} else {
@@ -514,13 +509,8 @@ func TestSuspectRulesTakeTurns(t *testing.T) {
 			}
 			f.receive(now, events.KindRefresh, a)
 		}
-		for _, name := range names {
-			atTime(now, limiter(t, f.Checker, name)).Check(keyOf(name, 1), 1)
-		}
-		if now%second == 0 {
-			f.hear(now)
-		}
-		atTime(now, f).Step()
+		f.hit(now, names...)
+		f.tick(now)
 	}
 	for _, name := range names {
 		expect(t, reports[name] > 100, "%d reports of %s: %v", reports[name], name, reports)
@@ -534,9 +524,7 @@ func TestTrafficDoesNotDelayTheEnd(t *testing.T) {
 		sent, now, began := 0, noon, noon+60*second
 		step := func(drain func(int64) bool) (done bool) {
 			now += 5 * ms
-			for _, name := range []string{"bad", "bad2"} {
-				atTime(now, limiter(t, f.Checker, name)).Check(keyOf(name, 1), 1)
-			}
+			f.hit(now, "bad", "bad2")
 			if now < began {
 				atTime(now, f).Step()
 			} else {
@@ -575,10 +563,7 @@ func TestRefusedStrictRules(t *testing.T) {
 		if atTime(now, limiter(t, f.Checker, "good")).Check(keyOf("good", 1), 1).Allowed {
 			allowed++
 		}
-		if now%second == 0 {
-			f.hear(now)
-		}
-		atTime(now, f).Step()
+		f.tick(now)
 		answer(now + 2*ms)
 	}
 	expect(t, allowed > 100, "%d hits of the good rule pass", allowed)
@@ -594,16 +579,11 @@ func TestRefusedPermitsDegradeNoNeighbour(t *testing.T) {
 		f, _ := fleetOfTwoShards(t, bad, worse, rule("plain", 80, time.Hour, 1))
 		plain, leases := limiter(t, f.Checker, "plain"), 0
 		for now := noon; now < noon+60*second; now += 5 * ms {
-			for _, name := range []string{"bad", "bad2"} {
-				atTime(now, limiter(t, f.Checker, name)).Check(keyOf(name, 1), 1)
-			}
+			f.hit(now, "bad", "bad2")
 			if waits && now == noon+second {
 				atTime(now, plain).Check(keyOf("plain", 1), 1)
 			}
-			if now%second == 0 {
-				f.hear(now)
-			}
-			atTime(now, f).Step()
+			f.tick(now)
 			atTime(now+ms, f).Step() // the answer takes a while
 			for ; leases < len(f.tape.leases); leases++ {
 				m := f.tape.leases[leases]
