@@ -11,9 +11,10 @@ import (
 	"github.com/offpath-io/offpath/pkg/window"
 )
 
-// TestHitsOfWrongClocksAreCounted runs fleets whose checkers' clocks are up to an hour wrong, over networks that delay,
-// lose and repeat hellos as well. Nobody's time is exact then, so the truth is not exact to the hit; but every hit is
-// accounted for, and once the clocks are corrected hits of a wrong clock are counted where they belong, not refused.
+// TestHitsOfWrongClocksAreCounted runs fleets whose checkers' clocks are up to an hour wrong, over
+// networks that delay, lose and repeat hellos as well. Nobody's time is exact then, so the truth is
+// not exact to the hit; but every hit is accounted for, and once the clocks are corrected hits of a
+// wrong clock are counted where they belong, not refused.
 func TestHitsOfWrongClocksAreCounted(t *testing.T) {
 	happened := seen{}
 	for seed := range seeds(12, 400) {

@@ -9,9 +9,10 @@ import (
 	"github.com/offpath-io/offpath/pkg/window"
 )
 
-// TestDecisionsAndLedgerAreExact holds every single decision against what its checker can know, and the ledger in the
-// end against what was admitted, through random traffic, accidents and bad networks. In every second fleet limits
-// change, at each checker at another time: the next decision is by the new one.
+// TestDecisionsAndLedgerAreExact holds every single decision against what its checker can know, and
+// the ledger in the end against what was admitted, through random traffic, accidents and bad
+// networks. In every second fleet limits change, at each checker at another time: the next decision
+// is by the new one.
 func TestDecisionsAndLedgerAreExact(t *testing.T) {
 	happened := seen{"late": 0, "reloaded": 0, "agreed": 0, "two owners": 0}
 	for seed := range seeds(30, 1600) {

@@ -15,10 +15,12 @@ import (
 	"github.com/offpath-io/offpath/pkg/events"
 )
 
-// lacking is what an older version does not know of the format: the numbers of fields, by their message.
+// lacking is what an older version does not know of the format: the numbers of fields, by their
+// message.
 type lacking map[protoreflect.Name][]protowire.Number
 
-// older is a part of an older version; the zero value is one of this version. It counts what was taken out.
+// older is a part of an older version; the zero value is one of this version. It counts what was
+// taken out.
 type older struct {
 	lacks lacking
 	taken map[string]int
@@ -131,8 +133,9 @@ func (w olderWorker) Alarm(shard uint32, alarm []byte) error {
 	return w.Worker.Alarm(shard, w.older.of(events.KindAlarm, alarm))
 }
 
-// olderVersions lack the fields that were added after the first format, but for Rule.denied: an aggregator that does
-// not know of denied hits counts them, as they went to the first version of the subject, before there were kinds.
+// olderVersions lack the fields that were added after the first format, but for Rule.denied: an
+// aggregator that does not know of denied hits counts them, as they went to the first version of
+// the subject, before there were kinds.
 var olderVersions = []struct {
 	name  string
 	lacks lacking
@@ -148,9 +151,10 @@ var olderVersions = []struct {
 	}, "", []string{"Report.9", "Report.16", "Alarm.5"}},
 }
 
-// TestNeighbouringVersions runs parts of this version with parts of older ones, by rules that both know: as many
-// requests pass at each checker as in a fleet of one version, and the ledger has each of them once. Where hits may be settled, older
-// parts do not hear of refunded rows, which they would take for admitted ones.
+// TestNeighbouringVersions runs parts of this version with parts of older ones, by rules that both
+// know: as many requests pass at each checker as in a fleet of one version, and the ledger has each
+// of them once. Where hits may be settled, older parts do not hear of refunded rows, which they
+// would take for admitted ones.
 func TestNeighbouringVersions(t *testing.T) {
 	const known = `
   - {name: sliding, key: [user], limit: 10/hour}
@@ -221,7 +225,8 @@ func (w *world) decidesAsOneVersion() {
 	w.conservedByName()
 }
 
-// decidesOfAHotKey offers five times a limit so quickly that checkers forecast, and report denied hits.
+// decidesOfAHotKey offers five times a limit so quickly that checkers forecast, and report denied
+// hits.
 func (w *world) decidesOfAHotKey() {
 	w.t.Helper()
 	var passed [3]int64

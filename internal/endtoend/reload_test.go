@@ -95,8 +95,8 @@ func (w *world) otherLimits() []rules.Rule {
 }
 
 // TestStrictHoldsTheNewLimits changes limits under strict enforcement, at each checker at another
-// time: no hit passes that does not fit the highest limit by which any checker decides, whatever was
-// granted before. So once all have taken over a lower one, no hit passes beyond that.
+// time: no hit passes that does not fit the highest limit by which any checker decides, whatever
+// was granted before. So once all have taken over a lower one, no hit passes beyond that.
 func TestStrictHoldsTheNewLimits(t *testing.T) {
 	happened := seen{"repeated leases": 0}
 	for seed := range seeds(10, 400) {
@@ -133,9 +133,10 @@ func TestStrictHoldsTheNewLimits(t *testing.T) {
 	happened.passed(t, 20)
 }
 
-// TestRulesComeAndGo adds rules, takes them away, and changes their windows, algorithms and enforcement, at each
-// checker at another time, while some go on with limiters of rules that have gone: the ledger is exact, and no strict
-// rule's own count of hits exceeds its limit, in however many lives the rule had its permits granted.
+// TestRulesComeAndGo adds rules, takes them away, and changes their windows, algorithms and
+// enforcement, at each checker at another time, while some go on with limiters of rules that have
+// gone: the ledger is exact, and no strict rule's own count of hits exceeds its limit, in however
+// many lives the rule had its permits granted.
 func TestRulesComeAndGo(t *testing.T) {
 	happened := seen{"passed by a limiter of a rule that had gone": 0, "repeated leases": 0}
 	for seed := range seeds(6, 250) {
@@ -181,7 +182,8 @@ func TestRulesComeAndGo(t *testing.T) {
 	happened.passed(t, 10)
 }
 
-// otherRules are some of testRules, some of another shape or enforcement. Limits go with name and shape.
+// otherRules are some of testRules, some of another shape or enforcement. Limits go with name and
+// shape.
 func (w *world) otherRules() []rules.Rule {
 	var list []rules.Rule
 	for i, r := range testRules {

@@ -72,7 +72,8 @@ func (w *world) pay(b *bill, i int) {
 	w.wake(w.checkers[i])
 }
 
-// settlements is a schedule in which hits are settled late, early, up, down, twice, and at several checkers at once.
+// settlements is a schedule in which hits are settled late, early, up, down, twice, and at several
+// checkers at once.
 type settlements struct {
 	steps, keys    int
 	estimate, most int64 // of a hit: the highest estimate, the highest cost
@@ -98,7 +99,8 @@ func (w *world) settleAtRandom(s settlements) (list []*bill) {
 	return list
 }
 
-// billed takes in what became of the bills, and holds the ledger against them: each has counted once.
+// billed takes in what became of the bills, and holds the ledger against them: each has counted
+// once.
 func (s seen) billed(w *world, list []*bill) {
 	w.t.Helper()
 	var settled, refunded int64
@@ -123,8 +125,9 @@ func (s seen) billed(w *world, list []*bill) {
 	s["settled for less"] += refunded
 }
 
-// TestEachReceiptIsSettledOnce runs fleets on bad networks, with a bad store and killed aggregators. In the end each
-// receipt has counted once, the ledger knows of every hit, and all checkers know what is left.
+// TestEachReceiptIsSettledOnce runs fleets on bad networks, with a bad store and killed
+// aggregators. In the end each receipt has counted once, the ledger knows of every hit, and all
+// checkers know what is left.
 func TestEachReceiptIsSettledOnce(t *testing.T) {
 	happened := seen{"late": 0, "settled at several checkers": 0, "agreed": 0}
 	for seed := range seeds(12, 600) {
@@ -162,8 +165,9 @@ func costs(list []*bill, rule, key string) history {
 	return h
 }
 
-// TestSettlementsChangeTheLevel is the same of token and leaky buckets: in the end every checker knows the level that
-// the true costs come to. In windows of a minute no settlement comes when its bucket is gone.
+// TestSettlementsChangeTheLevel is the same of token and leaky buckets: in the end every checker
+// knows the level that the true costs come to. In windows of a minute no settlement comes when its
+// bucket is gone.
 func TestSettlementsChangeTheLevel(t *testing.T) {
 	happened := seen{"settled at several checkers": 0, "agreed": 0}
 	for seed := range seeds(10, 300) {

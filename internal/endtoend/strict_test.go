@@ -120,8 +120,9 @@ func (w *world) askStrictly(skewed, kills, loses bool) {
 	}
 }
 
-// TestStrictHoldsAtTheEdgesOfBuckets lets all traffic come about the edges of buckets, where a clock that is late
-// spends permits of a bucket that is over. Hellos take differently long each way, so that clocks stay wrong.
+// TestStrictHoldsAtTheEdgesOfBuckets lets all traffic come about the edges of buckets, where a
+// clock that is late spends permits of a bucket that is over. Hellos take differently long each
+// way, so that clocks stay wrong.
 func TestStrictHoldsAtTheEdgesOfBuckets(t *testing.T) {
 	for seed := range seeds(4, 120) {
 		w := newWorld(t, options{
@@ -177,8 +178,9 @@ func TestStrictHoldsWhenTheStoreLosesData(t *testing.T) {
 	}
 }
 
-// TestStrictUsesItsLimit offers one and a half times the limit on a good network. A hit that is denied comes again
-// after 5 ms, four times, which is what Acquire is like: at least 98 % of the limit is used.
+// TestStrictUsesItsLimit offers one and a half times the limit on a good network. A hit that is
+// denied comes again after 5 ms, four times, which is what Acquire is like: at least 98 % of the
+// limit is used.
 func TestStrictUsesItsLimit(t *testing.T) {
 	fleets, length := []int{4}, 2*time.Second
 	if !testing.Short() {

@@ -1,10 +1,13 @@
 package aggregate_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io"
 	"log/slog"
+	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -161,4 +164,53 @@ func TestWithoutMembers(t *testing.T) {
 	if got := kept - offset(); got < time.Millisecond || got > 3*time.Millisecond {
 		t.Errorf("in 100 s in which it hears itself, the offset returns by %v, want 2 ms", got)
 	}
+}
+
+// unrecorded is a store that may keep no offset.
+type unrecorded struct {
+	*faulty
+	refuses atomic.Bool
+}
+
+func (s *unrecorded) KeepOffset(ctx context.Context, was, offset time.Duration) error {
+	if s.refuses.Load() {
+		return errors.New("no room")
+	}
+	return s.Store.KeepOffset(ctx, was, offset)
+}
+
+// TestAnOffsetThatIsNotKept: the log says so, now and then, and that the fleet's time goes on when
+// the offset is on record.
+func TestAnOffsetThatIsNotKept(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var step atomic.Int64
+		store := &unrecorded{faulty: &faulty{Store: memstore.New()}}
+		store.clock = func() int64 { return time.Now().UnixNano() + step.Load() }
+		store.refuses.Store(true)
+		var log bytes.Buffer
+		logged := func(text string) int {
+			synctest.Wait()
+			return strings.Count(log.String(), text)
+		}
+		bus := membus.New(membus.Options{})
+		ctx, stop := context.WithCancel(t.Context())
+		var ends sync.WaitGroup
+		defer ends.Wait()
+		defer stop()
+		ends.Go(func() { _ = bus.Run(ctx) })
+		w := newWorker(t, aggregate.Options{Store: store, Bus: bus.Worker(), Log: slog.New(slog.NewTextHandler(&log, nil))}, nil)
+		ends.Go(func() { _ = w.Run(ctx) })
+		time.Sleep(5 * time.Second)
+		step.Store(int64(-time.Minute))
+		time.Sleep(20 * time.Second)
+		refused, goesOn := logged("cannot record the fleet's time"), logged("goes on without a step")
+		if refused < 1 || refused > 2 || goesOn > 0 {
+			t.Errorf("refused %d times, goes on %d times:\n%s", refused, goesOn, &log)
+		}
+		store.refuses.Store(false)
+		time.Sleep(20 * time.Second)
+		if n := logged("goes on without a step"); n != 1 {
+			t.Errorf("goes on %d times:\n%s", n, &log)
+		}
+	})
 }

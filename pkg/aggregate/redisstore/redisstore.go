@@ -12,11 +12,12 @@
 //	                                   lost, and how much
 //	<ns>:{s}:ledger                    hash: <rule> NUL <outcome> → hits; never expires
 //	<ns>:{s}:mark:<epoch>              the highest sequence counted of a checker; lives a day
-//	<ns>:{s}:s:<epoch>:<chunk>         bits: which of 8,192 settlements of a checker's hits were applied;
-//	                                   lives a day after the last
+//	<ns>:{s}:s:<epoch>:<chunk>         bits: which of 8,192 settlements of a checker's hits were
+//	                                   applied; lives a day after the last
 //	<ns>:{s}:c:<credential>            how many of these texts checkers of one credential have had
 //	                                   kept since this began; lives a day from then on
-//	<ns>:{s}:o:<credential>:<rule>:<window> what checkers of one credential have reported in a window,
+//	<ns>:{s}:o:<credential>:<rule>:<window>
+//	                                   what checkers of one credential have reported in a window,
 //	                                   and not given back by settlements (rules with settlements)
 //	<ns>:{s}:1:<rule>:<bucket>:<group> hash: key → hits in that bucket (rules of one bucket)
 //	<ns>:{s}:n:<rule>:<key>            hash: bucket → hits (rules of several buckets); for one that
@@ -29,7 +30,8 @@
 //	                                   newest bucket that they have met, and how many batches added
 //	                                   to earlier ones
 //	<ns>:{s}:h:<rule>:<key>            list, packed: bucket, permits held by all checkers
-//	<ns>:{s}:g:<epoch>:<rule>:<key>    list, packed: bucket, permits granted to a checker, returned by it
+//	<ns>:{s}:g:<epoch>:<rule>:<key>    list, packed: bucket, permits granted to a checker, returned
+//	                                   by it
 //
 // where <rule> stands for a rule's name and shape. With one bucket, many keys share a hash that is
 // small enough for Redis to keep it packed, and expire together; with several, a key's buckets are

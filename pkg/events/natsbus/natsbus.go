@@ -3,7 +3,8 @@
 // Subjects, below a namespace (so that fleets share a server), with the format's version inside, so
 // that no older part is handed what it cannot read:
 //
-//	<ns>.report.v1.<shard>.<checker>   a report, to one aggregator (queue group) of those that attend to the shard
+//	<ns>.report.v1.<shard>.<checker>   a report, to one aggregator (queue group) of those that serve
+//	                                   the shard
 //	<ns>.refresh.v1.<checker>          its answer
 //	<ns>.hello.v1.<checker>            a hello, to every aggregator; one of them answers
 //	<ns>.welcome.v1.<checker>          its answer
@@ -11,7 +12,8 @@
 //	<ns>.lease.v1.<shard>.<checker>    a lease request, to one aggregator (queue group), likewise
 //	<ns>.grant.v1.<checker>            its answer
 //	<ns>.report.v2.<shard>.<checker>   a report with rows of refunded hits, and
-//	<ns>.alarm.v2.<shard>              an alarm with such rows, which parts that do not know them do not hear
+//	<ns>.alarm.v2.<shard>              an alarm with such rows, which parts that do not know them do
+//	                                   not hear
 //	<ns>.member.v1                     what an aggregator tells all of them, itself included
 //
 // A report or lease request for the owner of a shard has <shard>-owner in the place of the shard,
@@ -211,7 +213,7 @@ type Worker struct {
 
 	mu              sync.Mutex
 	attended, owned []bool                            // shards
-	any, own        [][]*nats.Subscription            // by shard, while serving: as one of all, and as its owner
+	any, own        [][]*nats.Subscription            // by shard: as one of all, as its owner
 	hellos          *nats.Subscription                // of the queue group
 	handle          func(events.Kind) nats.MsgHandler // nil unless it serves
 }
