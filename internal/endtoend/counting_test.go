@@ -15,7 +15,7 @@ import (
 // is by the new one.
 func TestDecisionsAndLedgerAreExact(t *testing.T) {
 	happened := seen{"late": 0, "reloaded": 0, "agreed": 0, "two owners": 0}
-	for seed := range seeds(30, 1600) {
+	for seed := range seeds(12, 1600) {
 		w := newWorld(t, options{seed: seed / 2, faults: faultsOf(seed / 2)})
 		if w.rand.IntN(4) == 0 { // the network is down from the start
 			w.bus.Cut("", true)
@@ -64,7 +64,7 @@ var algorithmRules = []rules.Rule{
 // is so long that hits come too late to be in a bucket's level.
 func TestEveryAlgorithmCountsExactly(t *testing.T) {
 	happened := seen{"agreed": 0}
-	for seed := range seeds(16, 500) {
+	for seed := range seeds(8, 500) {
 		w := newWorld(t, options{seed: seed, faults: faultsOf(seed), rules: algorithmRules})
 		p := rough
 		p.outage = 10 * time.Second

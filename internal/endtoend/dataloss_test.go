@@ -23,7 +23,7 @@ import (
 // that had seen a later one keep the higher totals then.)
 func TestNobodyForgetsMoreThanTheStoreLost(t *testing.T) {
 	happened, minute := seen{"exact": 0}, &testRules[3]
-	for seed := range seeds(25, 750) {
+	for seed := range seeds(12, 750) {
 		workers := 1 + int(seed/4%2)
 		faults := faultsOf(seed)
 		// All repeats arrive before anybody compares: where the store has lost that it counted a

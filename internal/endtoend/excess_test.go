@@ -13,7 +13,7 @@ import (
 // bucket whose tokens a checker spends as they come, many in each bucket of time; but they do where
 // they know of half that limit.
 func TestNoExcessWhereTokensAreSpentInTime(t *testing.T) {
-	for _, burst := range []int64{1, 10, 1000} {
+	for _, burst := range []int64{10, 1, 1000}[:seeds(1, 3)] {
 		for _, times := range []int64{1, 2} {
 			excess, most := 0.0, 0.0
 			o := wellConnected(1, 1, bucket("tokens", rules.TokenBucket, 1000, burst, time.Minute))

@@ -130,7 +130,7 @@ func (s seen) billed(w *world, list []*bill) {
 // checkers know what is left.
 func TestEachReceiptIsSettledOnce(t *testing.T) {
 	happened := seen{"late": 0, "settled at several checkers": 0, "agreed": 0}
-	for seed := range seeds(12, 600) {
+	for seed := range seeds(6, 600) {
 		w := newWorld(t, options{seed: seed, faults: faultsOf(seed), prompt: seed%2 == 0})
 		list := w.settleAtRandom(settlements{100, 3, 6, 7, rough})
 		longest := &testRules[len(testRules)-1]
@@ -170,7 +170,7 @@ func costs(list []*bill, rule, key string) history {
 // bucket is gone.
 func TestSettlementsChangeTheLevel(t *testing.T) {
 	happened := seen{"settled at several checkers": 0, "agreed": 0}
-	for seed := range seeds(10, 300) {
+	for seed := range seeds(6, 300) {
 		rule := bucket("tokens", rules.TokenBucket, 30, 90, time.Minute)
 		if seed%2 == 1 {
 			rule = bucket("queue", rules.LeakyBucket, 120, 90, time.Minute)

@@ -64,7 +64,7 @@ func (w *world) askByAll(i int, key string, cost int64) {
 // exceeds its limit.
 func TestStrictNeverExceedsTheLimit(t *testing.T) {
 	happened := seen{"repeated leases": 0}
-	for seed := range seeds(60, 500) {
+	for seed := range seeds(20, 500) {
 		o := options{seed: seed, faults: faultsOfAll(seed), rules: strictly(testRules...), prompt: true}
 		loses := seed%5 == 4
 		if loses { // on a good network, or so few hits would pass that it did not matter
@@ -150,7 +150,7 @@ func TestStrictHoldsAtTheEdgesOfBuckets(t *testing.T) {
 // that there was more, or that start meanwhile and are reminded by the memory, make the store grant
 // nothing until no permit from before can count any more; then hits pass again.
 func TestStrictHoldsWhenTheStoreLosesData(t *testing.T) {
-	for seed := range seeds(8, 120) {
+	for seed := range seeds(5, 120) {
 		w := newWorld(t, wellConnected(seed, 3, strictly(testRules[:3]...)...))
 		w.advance(time.Second)
 		ask := func(n int) {

@@ -85,7 +85,11 @@ func (f *fleetOf) off(i int) time.Duration {
 // to be read, NATS or the store is away, and the store's clock is set, one after the other or
 // together. The fleet's time goes on.
 func TestTheFleetsTimeOutlivesAnything(t *testing.T) {
-	for seed := range uint64(20) {
+	seeds := uint64(20)
+	if testing.Short() {
+		seeds = 5
+	}
+	for seed := range seeds {
 		random := rand.New(rand.NewPCG(seed, 3))
 		f := newFleetOf(t, 2+int(seed%3))
 		f.pass(5 * time.Second)

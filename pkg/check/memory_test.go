@@ -16,7 +16,7 @@ import (
 func TestFlood(t *testing.T) {
 	keys, bound := 2_000_000, 50_000
 	if testing.Short() {
-		keys, bound = 100_000, 10_000
+		keys, bound = 50_000, 10_000
 	}
 	for name, down := range map[string]bool{"NATS up": false, "NATS down": true} {
 		t.Run(name, func(t *testing.T) { flood(t, keys, bound, down) })

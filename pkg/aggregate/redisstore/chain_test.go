@@ -402,7 +402,7 @@ func TestMemoryTellsLongKeysFromShortOnes(t *testing.T) {
 func TestStoresTakeTurns(t *testing.T) {
 	seeds := uint64(300)
 	if testing.Short() {
-		seeds = 30
+		seeds = 8
 	}
 	admin := empty(t)
 	stores := []*Store{open(t, Options{}), open(t, Options{}), open(t, Options{Remember: 300}), open(t, Options{Remember: -1})}

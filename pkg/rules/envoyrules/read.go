@@ -101,10 +101,6 @@ func (f *file) check(doc *strictyaml.Document) {
 	checkDescriptors(doc, f.Descriptors, nil, []string{Domain})
 }
 
-// maxNested bounds how many descriptors may be within each other, also by aliases: the paths to all
-// grow with the square. A rule cannot have more than 64 attributes.
-const maxNested = 100
-
 // checkDescriptors checks the descriptors at a path, beneath those with the given keys.
 func checkDescriptors(doc *strictyaml.Document, list []*descriptor, path []any, keys []string) {
 	entries := make(map[[2]string]int, len(list))
@@ -133,10 +129,6 @@ func checkDescriptors(doc *strictyaml.Document, list []*descriptor, path []any, 
 			d.RateLimit.check(func(reason string, fields ...any) {
 				refuse(reason, slices.Concat([]any{"rate_limit"}, fields)...)
 			})
-		}
-		if len(keys) > maxNested && len(d.Descriptors) > 0 {
-			refuse(fmt.Sprintf("want at most %d within each other", maxNested), "descriptors")
-			continue
 		}
 		checkDescriptors(doc, d.Descriptors, d.path, append(slices.Clone(keys), d.Key))
 		if first, ok := entries[[2]string{d.Key, d.Value}]; ok {

@@ -51,6 +51,10 @@ func (d *Document) read(n *yaml.Node, into reflect.Value) {
 			d.refuse(n, "anchor %.40q contains itself", n.Value)
 			return
 		}
+		if len(d.path) > maxDepth {
+			d.add(n, nil, "aliases nest the file too deep: write them out")
+			return
+		}
 		d.aliases++
 		defer func() { d.aliases-- }()
 		n = n.Alias
