@@ -122,7 +122,7 @@ func testOwners(t *testing.T, c Carrier) {
 	alpha := newChecker(t, c, "alpha")
 	kinds := []events.Kind{events.KindReport, events.KindLease}
 	own := func(w *worker, owned ...bool) { noError(t, w.bus.Attend(all, owned)) }
-	sent, unheard := 0, 0
+	sent := 0
 	send := func() (text string) {
 		t.Helper()
 		sent++
@@ -144,9 +144,9 @@ func testOwners(t *testing.T, c Carrier) {
 			return true
 		}
 		wait(t, why, func() bool {
+			unheard := alpha.count(events.KindUnheard) // it may be told while send returns
 			text := send()
 			if len(owners) == 0 {
-				unheard = alpha.count(events.KindUnheard)
 				wait(t, why+": nobody is there", func() bool { return alpha.count(events.KindUnheard) > unheard })
 				return arrived(text)
 			}
