@@ -1,5 +1,5 @@
 // Command mutants measures what the tests hold: it changes one place of the code at a time, as a slip of the hand would,
-// runs the tests of that package, and tells which changes no test has noticed.
+// runs the tests of that package, and of the one that it is internal to, and tells which changes no test has noticed.
 //
 // The changes are a list in the repository, so that two versions of the tests are held against the same ones. Each is named
 // by file, function, kind of change, and the text that it changes, not by a line, so that it survives edits elsewhere; where
@@ -121,16 +121,19 @@ func (c *campaign) run(ctx context.Context, mutants []mutant, jobs int) error {
 	return errors.Join(all...)
 }
 
-// testedBy is the package whose tests run: the mutant's own, or, for an internal one without tests,
-// the package that it belongs to.
-func (c *campaign) testedBy(m mutant) string {
+// testedBy is the packages whose tests run: the mutant's own, if it has some, and for an internal
+// one that to which it belongs.
+func (c *campaign) testedBy(m mutant) (packages []string) {
 	own := filepath.Dir(m.file)
 	above, _, internal := strings.Cut(own, "/internal/")
 	tests, _ := filepath.Glob(filepath.Join(c.root, own, "*_test.go")) // the pattern is valid
-	if internal && len(tests) == 0 {
-		return above
+	if !internal || len(tests) > 0 {
+		packages = append(packages, own)
 	}
-	return own
+	if internal {
+		packages = append(packages, above)
+	}
+	return packages
 }
 
 // checkUnchanged runs the tests without a change: where they fail already, they would seem to
@@ -138,13 +141,14 @@ func (c *campaign) testedBy(m mutant) string {
 func (c *campaign) checkUnchanged(ctx context.Context, mutants []mutant) error {
 	seen := map[string]bool{}
 	for _, m := range mutants {
-		pkg := c.testedBy(m)
-		if seen[pkg] {
-			continue
-		}
-		seen[pkg] = true
-		if got, output, err := c.test(ctx, pkg, ""); err != nil || got != survived {
-			return fmt.Errorf("the tests of %s fail without a mutant: %s %w\n%s", pkg, got, err, output)
+		for _, pkg := range c.testedBy(m) {
+			if seen[pkg] {
+				continue
+			}
+			seen[pkg] = true
+			if got, output, err := c.test(ctx, pkg, ""); err != nil || got != survived {
+				return fmt.Errorf("the tests of %s fail without a mutant: %s %w\n%s", pkg, got, err, output)
+			}
 		}
 	}
 	return nil
@@ -165,9 +169,14 @@ func (c *campaign) one(ctx context.Context, m mutant) error {
 		return err
 	}
 	start := time.Now()
-	got, _, err := c.test(ctx, c.testedBy(m), overlay)
-	if err != nil {
-		return err
+	got := survived
+	for _, pkg := range c.testedBy(m) {
+		if got, _, err = c.test(ctx, pkg, overlay); err != nil {
+			return err
+		}
+		if got != survived {
+			break
+		}
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
