@@ -128,7 +128,7 @@ func TestOwnLimitOverTheFleet(t *testing.T) {
 	answers(first, ok, "ann", 9, 9)
 	second.AwaitMetric("offpath_live_keys", "2") // the alarm tells it of ann, whom it has never seen
 	answers(second, over, "ann", 1, 9)
-	answers(second, ok, "ann", 1, 10)
+	answers(second, ok, "ann", 1, 12)
 	awaitAnswered(first, "own mail|kind|to|day", 9)
 	second.MustStop() // with two hits that it has to deliver
 }

@@ -2,6 +2,7 @@ package sim
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"testing"
 	"time"
 
@@ -134,6 +135,38 @@ func TestExactlyTheLimitPasses(t *testing.T) {
 					t.Errorf("%d passed, the last of them as number %d", passed, last)
 				}
 			})
+		}
+	}
+}
+
+// TestSmallLimitsPassInTurn: calls that come one by one at checkers drawn by lot, more slowly than
+// they become known, are not denied up to a small limit; nor are costs of several hits.
+func TestSmallLimitsPassInTurn(t *testing.T) {
+	for _, checkers := range []int{2, 8, 32} {
+		for _, pause := range []time.Duration{20 * ms, 50 * ms, 200 * ms, 2 * time.Second} {
+			for _, of := range []struct{ limit, cost int64 }{{1, 1}, {2, 1}, {5, 1}, {10, 1}, {50, 1}, {10, 5}, {90, 30}, {99, 99}} {
+				sc := scenarioOf(t, "steady", scenario.Settings{Limit: &of.limit, Window: new(24 * time.Hour), Checkers: &checkers})
+				sc.Phase = new(time.Hour)
+				w, err := newWorld(sc, Options{Seed: 1, Delay: 2 * time.Millisecond}, score.NewTraces(sc, scenario.New(sc, 1)))
+				must(t, err)
+				w.advance(w.now + int64(meeting))
+				lots := rand.New(rand.NewPCG(1, 2))
+				denied := 0
+				for n := range 20 {
+					for range of.limit / of.cost {
+						w.advance(w.now + int64(pause))
+						i := lots.IntN(checkers)
+						c := w.checkers[i]
+						if !c.Limiters[0].Check(fmt.Sprint("k", n), of.cost).Allowed {
+							denied++
+						}
+						w.heed(i, c)
+					}
+				}
+				if denied > 0 {
+					t.Errorf("%d checkers, %v apart, limit %d, cost %d: %d denied", checkers, pause, of.limit, of.cost, denied)
+				}
+			}
 		}
 	}
 }

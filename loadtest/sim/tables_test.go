@@ -106,6 +106,7 @@ func command(t *testing.T, text string) result.Run {
 		f.SetOutput(io.Discard)
 		add(f, "load", &s.Load, func(v string) (float64, error) { return strconv.ParseFloat(v, 64) })
 		add(f, "checkers", &s.Checkers, strconv.Atoi)
+		add(f, "limit", &s.Limit, func(v string) (int64, error) { return strconv.ParseInt(v, 10, 64) })
 		add(f, "window", &s.Window, time.ParseDuration)
 		add(f, "duration", &s.Duration, time.ParseDuration)
 		add(f, "algorithm", &s.Algorithm, func(v string) (a rules.Algorithm, _ error) {
@@ -304,39 +305,82 @@ func TestAccuracyOfAlgorithms(t *testing.T) {
 	}
 }
 
+// ofSeeds returns each of some figures of a command for these many seeds, from 1 on.
+func ofSeeds(t *testing.T, text string, seeds int, of func(result.Run) []float64) (figures [][]float64) {
+	t.Helper()
+	for seed := range seeds {
+		with := text
+		if seed > 0 {
+			with += fmt.Sprint(" --seed ", seed+1)
+		}
+		for i, v := range of(command(t, with)) {
+			if seed == 0 {
+				figures = append(figures, nil)
+			}
+			figures[i] = append(figures[i], v)
+		}
+	}
+	return figures
+}
+
+func mean(of []float64) (sum float64) {
+	for _, v := range of {
+		sum += v / float64(len(of))
+	}
+	return sum
+}
+
+// holdRow holds figures against the cells of a table's row, with " / " between those of a cell.
+func holdRow(t *testing.T, cells []string, got []float64) {
+	t.Helper()
+	want := strings.Split(strings.Join(cells, " / "), " / ")
+	if len(want) != len(got) {
+		t.Fatalf("the row has %d figures, want %d", len(want), len(got))
+	}
+	for i, cell := range want {
+		if !agrees(cell, got[i]) {
+			t.Errorf("figure %d is %.3f %%, documented as %s", i+1, 100*got[i], cell)
+		}
+	}
+}
+
 // TestAccuracyOfSeeds holds mean and worst of seeds 1 to 7, with a forecast and without: the other
 // figures are of seed 1.
 func TestAccuracyOfSeeds(t *testing.T) {
 	if testing.Short() {
 		t.Skip("long: runs in make test-all")
 	}
-	const seeds = 7
 	_, rows := tableAfter(t, "accuracy.md", "seeds 1 to 7")
 	for _, row := range rows {
 		text := situations(row[0])[0] + " --checkers 8"
 		t.Run(text, func(t *testing.T) {
 			t.Parallel()
-			var over, wrong []float64
-			for seed := range seeds {
-				with := text
-				if seed > 0 {
-					with += fmt.Sprint(" --seed ", seed+1)
-				}
-				f := overAndWrong(command(t, with))
-				over, wrong = append(over, f[0]), append(wrong, f[1])
-			}
-			mean := func(of []float64) (sum float64) {
-				for _, v := range of {
-					sum += v / seeds
-				}
-				return sum
-			}
-			got := []float64{mean(over), slices.Max(over), mean(wrong), slices.Max(wrong)}
-			for i, cell := range strings.Split(row[1]+" / "+row[2], " / ") {
-				if !agrees(cell, got[i]) {
-					t.Errorf("figure %d is %.3f %%, documented as %s", i+1, 100*got[i], cell)
-				}
-			}
+			got := ofSeeds(t, text, 7, overAndWrong)
+			over, wrong := got[0], got[1]
+			holdRow(t, row[1:], []float64{mean(over), slices.Max(over), mean(wrong), slices.Max(wrong)})
+		})
+	}
+}
+
+// TestAccuracyOfSmallLimits holds mean and worst of seeds 1 to 5: hits above the limit, and both
+// errors; and the hits with estimates switched off. In the quick suite it has one row.
+func TestAccuracyOfSmallLimits(t *testing.T) {
+	_, rows := tableAfter(t, "accuracy.md", "### Small limits")
+	figures := func(r result.Run) []float64 { // agrees takes shares in per cent
+		return []float64{r.OverWorstWindow * float64(r.Params.Limit) / 100, r.WrongAllowShare, r.FalseDenialShare}
+	}
+	for i, row := range rows {
+		if testing.Short() && i > 0 {
+			break
+		}
+		text := situations(row[0])[0]
+		if !strings.Contains(text, "--checkers") {
+			text += " --checkers 8"
+		}
+		t.Run(text, func(t *testing.T) {
+			t.Parallel()
+			got, without := ofSeeds(t, text, 5, figures), ofSeeds(t, text+" --no-forecast", 5, figures)
+			holdRow(t, row[1:], []float64{mean(got[0]), slices.Max(got[0]), mean(got[1]), mean(got[2]), mean(without[0])})
 		})
 	}
 }

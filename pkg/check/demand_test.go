@@ -107,7 +107,7 @@ func TestFarFromTheLimitNoLockIsTaken(t *testing.T) {
 	}{
 		{"half of the limit is free, a hundred come per ms", 100_000, 50_000, 1000, 4000, 70},
 		{"near the limit a part passes", 100_000, 98_900, 0, 0, 0},
-		{"a small limit, of which no part of a hit can pass", 50, 20, 1, 4, 0.1},
+		{"a small limit, of which no part of a hit can pass: beyond a quarter each is looked at", 50, 20, 0, 0, 0.1},
 	} {
 		f, l := newFleetOf(t, 2, Options{HelloEvery: time.Hour}, test.limit, time.Minute)
 		now := noon

@@ -70,7 +70,7 @@ func TestLoweredLimitIsReported(t *testing.T) {
 		{"a quarter of the new limit, if all checkers have as many", 160, true},
 		{"at the new limit", 20, true},
 		{"a limit without forecasts, half used", 40, true},
-		{"a limit without forecasts, far below half", 99, false},
+		{"a quarter of a limit without forecasts, if all checkers have as many", 99, true},
 	} {
 		r, other := rule("r", 1_000_000, time.Minute, 1), rule("other", 1000, time.Minute, 1)
 		f := newFleet(t, Options{}, r, other)

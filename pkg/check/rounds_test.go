@@ -2,6 +2,7 @@ package check
 
 import (
 	"github.com/offpath-io/offpath/pkg/check/internal/fleetstate"
+	"math"
 	"testing"
 	"time"
 )
@@ -97,24 +98,38 @@ func TestFastRoundsFollowTheRoundTrip(t *testing.T) {
 	equal(t, f.due(noon+65*ms, 0, fleetstate.NextFast), 80, "interval after the first answer, of 15 ms")
 }
 
-// TestKeysWithoutAForecastWantTicks from half of their limit on, if there are other checkers; also
-// if all hits come at once.
-func TestKeysWithoutAForecastWantTicks(t *testing.T) {
+// TestKeysWithoutAForecastAreReportedSoon from half of their limit on, if there are other checkers,
+// and small limits from the second hit on that could be beyond a quarter if all had as many; near a
+// small limit at once. Also if all hits come at once.
+func TestKeysWithoutAForecastAreReportedSoon(t *testing.T) {
+	const never = math.MaxInt64
 	for _, test := range []struct {
-		checkers uint32
-		limit    int64
-		o        Options
-	}{{2, 10, Options{}}, {2, 1000, Options{Tuning: tuning{NoForecast: true}}}, {1, 10, Options{}}} {
+		checkers     uint32
+		limit        int64
+		o            Options
+		soon, atOnce int64 // from which hit on
+	}{
+		{2, 10, Options{}, 2, 5},
+		{8, 4, Options{}, never, 2},
+		{2, 80, Options{}, 10, 40},
+		{2, 1000, Options{Tuning: tuning{NoForecast: true}}, 500, never},
+		{1, 10, Options{}, never, never},
+	} {
 		f, l := newFleetOf(t, test.checkers, test.o, test.limit, time.Minute)
-		f.host.Rounds.Wanted.Store(0)
-		for i := range test.limit {
+		for n := range test.limit {
+			f.host.Rounds.Wanted.Store(0)
+			allowed := n > 0 && counterOf(l, "k").Allowance.Load() > 0 // without a look
 			d := atTime(noon, l).Check("k", 1)
-			require(t, d.Allowed, "%+v: hit %d: %+v", test, i+1, d)
-			soon, n := f.host.Rounds.Wanted.Load() == fleetstate.NextFast, i+1
-			if test.checkers == 1 || n < test.limit/2 {
-				require(t, !soon, "%+v: after hit %d a fast round is wanted", test, n)
-			} else if n > test.limit/2+1 {
-				require(t, soon, "%+v: after hit %d no fast round is wanted", test, n)
+			require(t, d.Allowed, "%+v: hit %d: %+v", test, n+1, d)
+			want := uint32(0)
+			switch hit := n + 1; {
+			case hit >= test.atOnce:
+				want = fleetstate.AtOnce
+			case hit >= test.soon:
+				want = fleetstate.NextFast
+			}
+			if !allowed {
+				equal(t, f.host.Rounds.Wanted.Load(), want, "%+v: wanted after hit %d", test, n+1)
 			}
 		}
 	}

@@ -140,14 +140,20 @@ func (c Locked) Forecast() *Forecast {
 	return c.more.forecast
 }
 
-// setForecast sets the counter's forecast, or removes it if a is nil.
-func (c Locked) setForecast(a *Forecast) {
-	switch {
-	case c.more != nil:
-		c.more.forecast = a
-	case a != nil:
-		c.more = &more{forecast: a}
+// forgetTraffic drops what decisions near the limit know of the key's traffic. A key that comes
+// again learns it again.
+func (c Locked) forgetTraffic() {
+	if c.more != nil {
+		c.more.forecast, c.more.thinning = nil, nil
 	}
+}
+
+// needMore returns the fields that few counters need, and makes them.
+func (c Locked) needMore() *more {
+	if c.more == nil {
+		c.more = &more{}
+	}
+	return c.more
 }
 
 // level returns the state of the counter's level; nil if it has none.
@@ -181,13 +187,10 @@ func (c Locked) refunded() []int64 {
 
 // mayRefund allocates the counter's refunds, if it has none yet.
 func (c Locked) mayRefund() {
-	if c.more == nil {
-		c.more = &more{}
-	}
-	if c.more.refunded == nil {
+	if m := c.needMore(); m.refunded == nil {
 		live := c.Group.Live
 		both := make([]int64, 2*live)
-		c.more.refunded, c.more.net = both[:live:live], both[live:]
+		m.refunded, m.net = both[:live:live], both[live:]
 	}
 }
 

@@ -81,7 +81,7 @@ func TestForecastsHearWhatLeaves(t *testing.T) {
 	} {
 		g := groupOf(test.shape, 1000)
 		c := New(g, "k", noon)
-		c.setForecast(&Forecast{Key: *forecast.New(noon, fleet, 0), inFlight: make([]int64, g.Live)})
+		c.needMore().forecast = &Forecast{Key: *forecast.New(noon, fleet, 0), inFlight: make([]int64, g.Live)}
 		c.Totals()[test.oldest] = 400
 		c.Forecast().Look(noon, forecast.Window{Limit: 1000}, fleet)
 		c.foreseeLeaving(test.by)
@@ -101,5 +101,22 @@ func TestStrictChecksReadTheClock(t *testing.T) {
 	now += 5 * ms
 	if loose, strict := h.Time(false), h.Time(true); loose != noon || strict != now {
 		t.Errorf("%d and, strict, %d ms after the tick, want 0 and 5", (loose-noon)/ms, (strict-noon)/ms)
+	}
+}
+
+// TestRebucketForgetsTraffic: after a clock was set back its times lie in the future, and a hit
+// that is thinned would wait until then.
+func TestRebucketForgetsTraffic(t *testing.T) {
+	g := groupOf(window.Shape{Length: time.Minute, Buckets: 2}, 10)
+	g.Host.Size.Store(8)
+	c := New(g, "k", noon)
+	c.Totals()[0] = 9
+	c.noteOthers(g.Limits.Load(), noon, 9)
+	if c.thinning() == nil {
+		t.Fatal("nothing is known of others' hits")
+	}
+	c.Counter.Rebucket(-int64(time.Hour), noon-int64(time.Hour))
+	if c.thinning() != nil {
+		t.Error("what was known of the key's traffic is kept")
 	}
 }

@@ -200,7 +200,8 @@ type more struct {
 	level    *level.State // of a token or leaky bucket
 	// refunded is the hits that were given back per bucket, newest first, and net memory for net.
 	refunded, net []int64
-	asks          bool // the next report is to ask for refunds
+	asks          bool      // the next report is to ask for refunds
+	thinning      *thinning // of a key beyond half of a small limit
 }
 
 const (

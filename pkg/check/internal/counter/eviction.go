@@ -47,7 +47,7 @@ func (h *Host) evictForecasts(fleet int64) {
 			c.ageForecast(fleet)
 		default:
 			c.roomBehindBlock(fleet) // reports the taken hits to the forecast
-			c.setForecast(nil)
+			c.forgetTraffic()
 		}
 		c.Unlock()
 	}
@@ -105,7 +105,7 @@ func (h *Host) consider(counter *Counter, fleet int64, crowded bool) {
 		return
 	}
 	if c.silent(fleet) >= activityUnits(idle.FirstLook) {
-		c.setForecast(nil) // it takes more memory than the counter; a key that comes again gets another
+		c.forgetTraffic() // a forecast takes more memory than the counter
 	}
 	c.State |= ageing
 	h.Ageing.Keep(c.Counter, fleet, c.emptyIn(room, fleet))

@@ -32,7 +32,7 @@ func (c Locked) unforeseen(t *Limits, room int64) int64 {
 	g := c.Group
 	checkers := g.Host.Size.Load()
 	switch limit := t.Capacity; {
-	case g.foresees(t):
+	case g.foresees(t), g.thins(t):
 		free := forecastThreshold*float64(limit) - float64(limit-room)
 		return int64((free - float64((checkers-1)*c.recent())) / float64(checkers))
 	case g.isShared() && room > limit/2:
@@ -59,10 +59,10 @@ func (c Locked) ensureForecast(t *Limits, at, room int64) *Forecast {
 		// The phase differs between checkers, by a hash; keys of one checker may have the same.
 		phase := float64(h.Config.Epoch*0x9e3779b97f4a7c15>>11) / (1 << 53)
 		c.endDeferral()
-		c.setForecast(&Forecast{
+		c.needMore().forecast = &Forecast{
 			Key: *forecast.New(at, h.ForecastFleet(), phase), Part: 1,
 			inFlight: make([]int64, c.Group.Live),
-		})
+		}
 	}
 	return c.Forecast()
 }
@@ -132,9 +132,13 @@ func (c Locked) requestReport(at int64, o forecast.Outlook, w forecast.Window) {
 }
 
 // retryAfter returns how long until a hit that fits by the known counts, and was denied by the
-// forecast, should be tried again: until as many hits have left the window.
+// forecast, should be tried again: until as many hits have left the window. A hit that was thinned
+// may pass before.
 func (c Locked) retryAfter(t *Limits, at, cost int64) time.Duration {
 	wait := c.End() - at
+	if c.Forecast() == nil && c.thinning() != nil {
+		wait = min(wait, int64(c.thinnedFor(t, at, cost)))
+	}
 	if freed := c.Window(t, at).Freed; freed > 0 {
 		wait = min(wait, int64(float64(cost)/freed))
 	}

@@ -28,6 +28,7 @@ type Hit struct {
 	Fresh    fleetstate.Freshness // of the shard, as the limits see it
 	Passes   bool
 	shared   bool // see isShared
+	thinned  bool // it fits by the known counts, and near a small limit only some such hits pass
 	Exceeds  bool // it is beyond the limit, if it passes
 	Short    bool // under strict enforcement: it does not fit by counts, whatever permits there are
 
@@ -52,6 +53,7 @@ func (h *Hit) Consider(now int64) bool {
 	c, cost := h.Counter, h.Cost
 	h.MeasureRoom(now)
 	h.shared, h.Fresh = c.Group.isShared(), c.Group.Freshness(h.By, c.Key())
+	h.thinned = false
 	var wholeRoom int64
 	if h.Plain != nil {
 		wholeRoom = h.measure()
@@ -80,6 +82,9 @@ func (h *Hit) Consider(now int64) bool {
 			h.Left = 0
 		case h.Passes:
 			h.Left -= cost
+			if h.shared && h.Fresh != fleetstate.LocalShare {
+				h.thinned, h.Passes = c.thin(h.whole(), h.At, cost)
+			}
 		}
 	case h.Full != nil:
 		h.Passes, h.Left = c.foreseeShare(h.By, h.Full, h.At, h.room, cost)
@@ -162,6 +167,9 @@ func (h *Hit) RetryAfter(now int64) time.Duration {
 // wait; 0 means without a bound.
 func (h *Hit) Turn(fits, most time.Duration, now int64) (wait time.Duration, ok bool) {
 	l, s := h.Counter.level(), h.Counter.situation(h.By, new(level.Situation))
+	if h.thinned { // it takes its turn instead
+		fits = 0
+	}
 	wait, ok = l.ShareIn(s, h.Cost, h.At)
 	wait = max(fits, wait+time.Duration(h.At-now))
 	ok = ok && wait != never && (most <= 0 || wait <= most) && h.Counter.freshness(h.By) != fleetstate.Outage
@@ -179,6 +187,7 @@ func (h *Hit) chargeAt(wait time.Duration) {
 	c := h.Counter
 	c.charge(h.Cost)
 	h.Charged, h.Bucket = h.Cost, c.Newest
+	c.noteOwn(h.Cost, h.thinned)
 	if l := c.level(); l != nil {
 		h.level = l.Took(c.situation(h.By, new(level.Situation)), h.At, h.Cost, wait)
 	}
@@ -207,10 +216,14 @@ func (h *Hit) admit() {
 	case !h.shared:
 		h.leaveAllowance(h.Left, h.Left)
 	default:
-		if h.Left <= h.By.Capacity/2 { // beyond the alarm threshold: others should hear of it soon
+		more, thins := c.unforeseen(h.By, h.Left), c.Group.thins(h.By)
+		switch beyondHalf := h.Left <= h.By.Capacity/2; { // as alarms are: others should hear of it soon
+		case beyondHalf && thins:
+			c.Group.Host.Want(fleetstate.AtOnce)
+		case beyondHalf, thins && more <= 0 && c.recent() > 1:
 			c.Group.Host.Want(fleetstate.NextFast)
 		}
-		h.leaveAllowance(min(h.Left, c.unforeseen(h.By, h.Left)), h.Left)
+		h.leaveAllowance(min(h.Left, more), h.Left)
 	}
 }
 
@@ -222,6 +235,9 @@ func (h *Hit) Deny(waits bool, now int64) {
 		g.Tallies[c.Stripe].Denied.Add(1)
 		g.NoteDenied(c.Key(), 1)
 		c.Touch(now)
+		if t := c.thinning(); t != nil && !h.thinned {
+			t.denied = h.At
+		}
 		if h.CountsDenied {
 			h.chargeAnyway()
 			return

@@ -67,7 +67,7 @@ func (c Locked) Learn(old Locked) {
 // hits is pending or in flight.
 func (g *Group) drop(c Locked) {
 	c.State |= Dead
-	c.setForecast(nil)
+	c.forgetTraffic()
 	p := c.Permits()
 	if p != nil { // before another counter can be made for the key
 		g.Strict.leave(p)

@@ -89,6 +89,7 @@ func (c Locked) observe(w Update) {
 	if l := c.level(); l != nil {
 		l.ObserveOthers(w.Fleet, news)
 	}
+	c.noteOthers(c.Group.Limits.Load(), w.Fleet, news)
 	c.observeRefunds(w)
 	if len(w.Admitted.Age) == 0 && len(w.Refunded.Age) > 0 {
 		return // it has refunds only
@@ -184,8 +185,8 @@ func (counter *Counter) Rebucket(step, fleet int64) {
 	c := counter.Lock()
 	defer c.Unlock()
 	c.Withdraw(fleet)
-	c.Touch(fleet)     // it may have been active in the future
-	c.setForecast(nil) // its past may lie there, too
+	c.Touch(fleet)    // it may have been active in the future
+	c.forgetTraffic() // its past may lie there, too
 	if p := c.Permits(); p != nil {
 		p.Rebucket(c.Group.Shape.Bucket(fleet))
 		if p.Newest() != math.MinInt64 {

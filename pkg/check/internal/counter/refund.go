@@ -46,10 +46,7 @@ func (c Locked) observeRefunds(w Update) {
 
 // askForRefunds makes the next report ask for refunds, even if it has no hits of the key.
 func (c Locked) askForRefunds() {
-	if c.more == nil {
-		c.more = &more{}
-	}
-	c.more.asks = true
+	c.needMore().asks = true
 	c.endDeferral()
 	c.queue()
 }

@@ -8,6 +8,7 @@ type View struct {
 	strictCounter // used as the counter of any group
 	more          more
 	forecast      Forecast
+	thinning      thinning
 	counts        []int64
 	inFlight      []int64
 	refunds       []int64
@@ -74,6 +75,10 @@ func (v *View) copy(c Locked, now int64) {
 		v.inFlight = append(v.inFlight[:0], a.inFlight...)
 		v.forecast.inFlight = v.inFlight
 		v.more.forecast = &v.forecast
+	}
+	if h := c.thinning(); h != nil {
+		v.thinning = *h
+		v.more.thinning = &v.thinning
 	}
 	if p := c.Permits(); p != nil {
 		v.permits.Copy(p)

@@ -11,6 +11,7 @@ const (
 	NextFast uint32 = 1 << iota
 	NextNormal
 	NextFull
+	AtOnce // in no round
 )
 
 const (

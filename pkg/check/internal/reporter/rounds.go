@@ -19,6 +19,8 @@ func (r *Reporter) hurry() {
 func (r *Reporter) early(now int64) {
 	switch wanted := r.host.Rounds.Wanted.Load(); {
 	case wanted == 0 || r.host.OnTimerOnly():
+	case wanted&fleetstate.AtOnce != 0:
+		r.flushBy(now, 1)
 	case wanted&fleetstate.NextFast != 0:
 		r.flushBy(now, r.host.UpdateFastInterval())
 	case wanted&fleetstate.NextNormal != 0:
