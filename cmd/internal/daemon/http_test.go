@@ -61,6 +61,7 @@ func (d server) dial(said string) net.Conn {
 // stopTakes stops the server, and holds how long that takes.
 func (d server) stopTakes(t *testing.T, want time.Duration) {
 	t.Helper()
+	synctest.Wait() // a connection that has just ended would hold a stop up until it looks again
 	begun := time.Now()
 	d.stop()
 	must(t, <-d.ended)
