@@ -48,7 +48,7 @@ build: ## Compile everything; the commands go to bin/
 .PHONY: test
 test: ## Run every package's tests, those of concurrency under the race detector, with real NATS and Redis: PKG=./pkg/check for one
 	@scripts/need.sh cc redis
-	UNRACED='$(UNRACED)' $(TESTSUM) --raw-command -- scripts/go-test.sh '-short -count=1 -vet=off -shuffle=on -timeout $(TESTTIME)' $(PKG)
+	$(RACE) UNRACED='$(UNRACED)' $(TESTSUM) --raw-command -- scripts/go-test.sh '-short -count=1 -vet=off -shuffle=on -timeout $(TESTTIME)' $(PKG)
 
 .PHONY: test-all
 test-all: ## Run everything else as well: long tests, outages, browser, proxies, what is in deploy/, benchmarks once

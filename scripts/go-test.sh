@@ -12,7 +12,7 @@ fi
 raced=$(comm -23 <(echo "$packages") <(echo "$plain"))
 status=0
 if [ -n "$raced" ]; then
-  GORACE=atexit_sleep_ms=20 go test -json -race $flags $raced || status=$? # it would sleep for a second
+  go test -json -race $flags $raced || status=$?
 fi
 if [ -n "$plain" ]; then
   go test -json $flags $plain || status=$?

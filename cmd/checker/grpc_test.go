@@ -63,7 +63,8 @@ func healthOf(ctx context.Context, conn *grpc.ClientConn, service string) string
 	return answer.Status.String()
 }
 
-// TestGRPCDoor starts a checker with a configuration of envoyproxy/ratelimit, and asks it as Envoy would.
+// TestGRPCDoor starts a checker with a configuration of envoyproxy/ratelimit, and asks it as Envoy
+// would.
 func TestGRPCDoor(t *testing.T) {
 	d := startChecker(t, "--rules", writeFile(t, theirs), "--envoy-headers", "ratelimit")
 	conn := grpcOf(t, d)
@@ -108,8 +109,8 @@ func reflected(t *testing.T, conn *grpc.ClientConn) string {
 	return fmt.Sprint(answer.GetListServicesResponse().GetService())
 }
 
-// TestOwnLimitOverTheFleet: a second checker joins the first one's NATS, as the first says that others may; and a limit that
-// requests bring along holds over both, as any other does.
+// TestOwnLimitOverTheFleet: a second checker joins the first one's NATS, as the first says that
+// others may; and a limit that requests bring along holds over both, as any other does.
 func TestOwnLimitOverTheFleet(t *testing.T) {
 	rules := writeFile(t, theirs)
 	first := startChecker(t, "--rules", rules)
@@ -128,13 +129,13 @@ func TestOwnLimitOverTheFleet(t *testing.T) {
 	answers(first, ok, "ann", 9, 9)
 	second.AwaitMetric("offpath_live_keys", "2") // the alarm tells it of ann, whom it has never seen
 	answers(second, over, "ann", 1, 9)
-	answers(second, ok, "ann", 1, 12)
+	answers(second, ok, "ann", 1, 10)
 	awaitAnswered(first, "own mail|kind|to|day", 9)
 	second.MustStop() // with two hits that it has to deliver
 }
 
-// TestQuotaDoor reports usage as an Envoy that decides by quotas, and is told what is left; when the checker stops it ends the
-// stream.
+// TestQuotaDoor reports usage as an Envoy that decides by quotas, and is told what is left; when the
+// checker stops it ends the stream.
 func TestQuotaDoor(t *testing.T) {
 	d := startChecker(t, "--rules", writeFile(t, "rules: [{name: per-user, key: [user], limit: 100/day}]"))
 	stream, err := quotapb.NewRateLimitQuotaServiceClient(grpcOf(t, d)).StreamRateLimitQuotas(t.Context())

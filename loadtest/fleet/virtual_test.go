@@ -92,7 +92,7 @@ type difference struct{ sum, within float64 }
 // has to agree, while a single run may be as far off as its order has it.
 func TestAgreesWithTheSimulation(t *testing.T) {
 	if testing.Short() {
-		t.Skip("long")
+		t.Skip("long: runs in make test-all")
 	}
 	const runs = 5
 	for _, name := range []string{"steady", "surge"} {

@@ -54,8 +54,8 @@ func tableAfter(t *testing.T, document, text string) (header []string, rows [][]
 
 var quoted = regexp.MustCompile("`([^`]*)`")
 
-// situations returns the commands that a label stands for: "steady, hop 5×, `--window 1m`" is steady and hop with
-// --load 5 --window 1m.
+// situations returns the commands that a label stands for: "steady, hop 5×, `--window 1m`" is steady
+// and hop with --load 5 --window 1m.
 func situations(label string) (commands []string) {
 	label, _, _ = strings.Cut(label, " (")
 	var flags []string

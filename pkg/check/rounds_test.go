@@ -1,10 +1,11 @@
 package check
 
 import (
-	"github.com/offpath-io/offpath/pkg/check/internal/fleetstate"
 	"math"
 	"testing"
 	"time"
+
+	"github.com/offpath-io/offpath/pkg/check/internal/fleetstate"
 )
 
 // due returns when the next step is once these rounds are wanted, in ms after noon of the fleet's

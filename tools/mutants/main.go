@@ -1,12 +1,15 @@
-// Command mutants measures what the tests hold: it changes one place of the code at a time, as a slip of the hand would,
-// runs the tests of that package, and of the one that it is internal to, and tells which changes no test has noticed.
+// Command mutants measures what the tests hold: it changes one place of the code at a time, as a
+// slip of the hand would, runs the tests of that package, and of the one that it is internal to,
+// and tells which changes no test has noticed.
 //
-// The changes are a list in the repository, so that two versions of the tests are held against the same ones. Each is named
-// by file, function, kind of change, and the text that it changes, not by a line, so that it survives edits elsewhere; where
-// code moves, its lines in the list move with it. A mutant is compiled through go's -overlay: the tree is never touched.
+// The changes are a list in the repository, so that two versions of the tests are held against the
+// same ones. Each is named by file, function, kind of change, and the text that it changes, not by
+// a line, so that it survives edits elsewhere; where code moves, its lines in the list move with
+// it. A mutant is compiled through go's -overlay: the tree is never touched.
 //
 //	go run ./mutants -root ..                           run the list
-//	go run ./mutants -root .. -propose 170 -seed 1      print a new list, drawn from the files on standard input
+//	go run ./mutants -root .. -propose 170 -seed 1      print a new list, drawn from the files on
+//	                                                    standard input
 package main
 
 import (
