@@ -57,6 +57,7 @@ func TestSmallLimitsAreThinned(t *testing.T) {
 		d := atTime(now, l).Check("k", 1)
 		require(t, d.Allowed != test.thinned, "%s: %+v", test.why, d)
 		if !d.Allowed {
+			require(t, d.Remaining == 1, "%s: room for one is left: %+v", test.why, d)
 			require(t, d.RetryAfter > 0 && d.RetryAfter < time.Second, "%s: %+v", test.why, d)
 			now += int64(d.RetryAfter)
 			d = atTime(now, l).Check("k", 1)

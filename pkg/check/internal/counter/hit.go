@@ -81,9 +81,11 @@ func (h *Hit) Consider(now int64) bool {
 		case h.Passes && c.Group.Shape.Kind == window.Leaky: // one at a time
 			h.Left = 0
 		case h.Passes:
-			h.Left -= cost
 			if h.shared && h.Fresh != fleetstate.LocalShare {
 				h.thinned, h.Passes = c.thin(h.whole(), h.At, cost)
+			}
+			if h.Passes {
+				h.Left -= cost
 			}
 		}
 	case h.Full != nil:
@@ -216,7 +218,7 @@ func (h *Hit) admit() {
 	case !h.shared:
 		h.leaveAllowance(h.Left, h.Left)
 	default:
-		more, thins := c.unforeseen(h.By, h.Left), c.Group.thins(h.By)
+		more, thins := c.unforeseen(h.By, h.Left), c.Group.thins(h.whole())
 		switch beyondHalf := h.Left <= h.By.Capacity/2; { // as alarms are: others should hear of it soon
 		case beyondHalf && thins:
 			c.Group.Host.Want(fleetstate.AtOnce)
