@@ -76,7 +76,7 @@ func TestMain(m *testing.M) {
 
 // withChecker serves beside a checker with its reporter at work.
 func withChecker(serve func(*check.Checker) error) error {
-	c, stop, err := newReporting(quota{limit: 1_000_000_000_000, window: time.Minute})
+	c, stop, err := newReporting(quota{limit: 1_000_000_000_000, window: time.Minute}, 0)
 	if err != nil {
 		return err
 	}

@@ -18,6 +18,11 @@ var inProcessLimiters = []struct {
 	far  quota
 }{
 	{"offpath", newOffpath, far},
+	{"offpath-idle", newIdleOffpath, far},
+	{"floor-xsync", newXsyncFloor(false), far},
+	{"floor-flat", newFlatFloor(false), far},
+	{"floor-xsync-recording", newXsyncFloor(true), far},
+	{"floor-flat-recording", newFlatFloor(true), far},
 	{"xtime", newXTime, far},
 	// Its intervals must not end within a run: the refill of a large bucket gives back too little.
 	{"sethvargo", newSethvargo, quota{limit: 1 << 50, window: 24 * time.Hour}},

@@ -61,15 +61,8 @@ func newFleet(t testing.TB, q quota) *subject {
 	// Before the checker has heard of the aggregator, it would report nothing.
 	must(t, until("the checker is welcomed", func() bool { return f.checker.Stats().Freshness == check.Fresh }))
 	s := checkerSubject(f.checker)
-	s.redis, s.settle, s.close = f.redis, f.settle, f.end
+	s.redis, s.settle, s.close = f.redis, answered(f.checker), f.end
 	return s
-}
-
-// settle returns when an aggregator has answered for every hit that was admitted.
-func (f *fleet) settle(admitted int64) error {
-	return until("all hits are reported and answered", func() bool {
-		return f.checker.Stats().Rules[0].Answered == admitted
-	})
 }
 
 // end delivers the last reports, and holds the ledger against what was admitted.

@@ -26,19 +26,30 @@ func (q quota) rules() (*rules.Set, error) {
 	})
 }
 
-// newOffpath is a checker with its reporter at work, and nobody real behind it.
+// newOffpath is a checker with its reporter at work, and nobody real behind it. What it was shown
+// beforehand is reported before anything is measured.
 func newOffpath(t testing.TB, q quota) *subject {
 	t.Helper()
-	c, stop, err := newReporting(q)
+	c, stop, err := newReporting(q, 0)
+	must(t, err)
+	s := checkerSubject(c)
+	s.settle, s.close = answered(c), func(admitted int64) error { return errors.Join(stop(), charged(c, admitted)) }
+	return s
+}
+
+// newIdleOffpath is a checker whose reporter does nothing for an hour but tick.
+func newIdleOffpath(t testing.TB, q quota) *subject {
+	t.Helper()
+	c, stop, err := newReporting(q, time.Hour)
 	must(t, err)
 	s := checkerSubject(c)
 	s.close = func(admitted int64) error { return errors.Join(stop(), charged(c, admitted)) }
 	return s
 }
 
-// newReporting is newOffpath's checker. It does not deliver what is pending in the end, which with a million keys would take
-// longer than the row.
-func newReporting(q quota) (c *check.Checker, stop func() error, err error) {
+// newReporting is a checker that reports so often, by default if it is 0. It does not deliver what
+// is pending in the end, which with a million keys would take longer than the row.
+func newReporting(q quota, every time.Duration) (c *check.Checker, stop func() error, err error) {
 	set, err := q.rules()
 	if err != nil {
 		return nil, nil, err
@@ -46,7 +57,7 @@ func newReporting(q quota) (c *check.Checker, stop func() error, err error) {
 	bus := membus.New(membus.Options{Faults: membus.Faults{Delay: time.Millisecond}})
 	answerReports(bus)
 	c, err = check.New(check.Options{
-		Rules: set, Link: bus.Checker("bench"), MaxLiveKeys: 2 * inProcess.keys, DrainTimeout: time.Millisecond,
+		Rules: set, Link: bus.Checker("bench"), MaxLiveKeys: 2 * inProcess.keys, FlushEvery: every, DrainTimeout: time.Millisecond,
 	})
 	if err != nil {
 		return nil, nil, err
@@ -61,11 +72,22 @@ func newReporting(q quota) (c *check.Checker, stop func() error, err error) {
 	}, nil
 }
 
+// checkerSubject is not inlined, for then the compiler would not inline what its functions call, as
+// it does elsewhere.
+//
+//go:noinline
 func checkerSubject(c *check.Checker) *subject {
 	limiter, _ := c.Limiter(ruleName)
 	return &subject{
 		decide:  func(key string) (bool, error) { return limiter.Check(key, 1).Allowed, nil },
 		reports: func() (int64, error) { return c.Stats().ReportsAnswered, nil },
+	}
+}
+
+// answered waits until an aggregator has answered for every hit that was admitted.
+func answered(c *check.Checker) func(admitted int64) error {
+	return func(admitted int64) error {
+		return until("all hits are reported and answered", func() bool { return c.Stats().Rules[0].Answered == admitted })
 	}
 }
 

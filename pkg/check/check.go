@@ -78,13 +78,8 @@ func limiterOf(l *ruleset.Limiter) *Limiter { return l.Owner.(*Limiter) }
 // Check decides for one hit of this cost against key, and charges it if it may pass. A cost below 1
 // counts as 1. It allocates nothing for a key that has been seen lately.
 func (l *Limiter) Check(key string, cost int64) (d Decision) {
-	core := &l.core
-	if t := core.Current.Load(); t.IsPlain(key) {
-		evaluation.CheckPlain((*evaluation.Decision)(&d), core, t, core.Group.Now(), key, cost)
-	} else {
-		evaluation.CheckKey((*evaluation.Decision)(&d), core, t, core.Group.Now(), key, cost)
-	}
-	return d
+	evaluation.CheckKeyNow((*evaluation.Decision)(&d), &l.core, key, cost)
+	return d // in the caller's memory: this function is small enough to be inlined
 }
 
 // Rule returns the rule that this limiter decides by. It must not be changed.
@@ -95,8 +90,7 @@ func (l *Limiter) Rule() *rules.Rule { return l.core.Current.Load().Rule }
 // matches, it may pass, and the decision names no rule. It allocates nothing for keys that have
 // been seen lately.
 func (c *Checker) Check(attrs identity.Attributes, cost int64) (d Decision) {
-	p := c.ruleset.Load()
-	evaluation.Check((*evaluation.Decision)(&d), &c.host, p, c.host.Time(p.Strict), attrs, max(cost, 1))
+	evaluation.CheckNow((*evaluation.Decision)(&d), &c.host, c.ruleset.Load(), attrs, cost)
 	return d
 }
 

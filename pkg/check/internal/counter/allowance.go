@@ -2,9 +2,20 @@ package counter
 
 import "github.com/offpath-io/offpath/pkg/window"
 
-// Take is the common check, of a hit of cost 1: it takes one hit off the allowance, if a check
+// TakeOne is the common check, of a hit of cost 1: it takes one hit off the allowance, if a check
 // under limits with this stamp has left it, without the lock. left is how many more hits may pass;
-// until is the end of the allowance or block.
+// negative if it has taken none. until is the end of the allowance. It is small enough to be inlined.
+func (counter *Counter) TakeOne(stamp uint64, now int64) (left, until int64) {
+	until = counter.Until.Load()
+	beyond := int64(counter.Beyond.Load() &^ Raised) // before the swap: a load after it would have to wait for it
+	word := counter.Allowance.Load()
+	if now < until && word&LeftMask != 0 && word&^(OneStamp-1) == stamp && counter.Allowance.CompareAndSwap(word, word+oneAllowed) {
+		return int64(word&LeftMask) - 1 + beyond, until
+	}
+	return -1, 0
+}
+
+// Take is TakeOne that also denies by a block, and tries again while others take hits.
 func (counter *Counter) Take(stamp uint64, now int64) (v verdict, left, until int64) {
 	until = counter.Until.Load()
 	if now >= until {

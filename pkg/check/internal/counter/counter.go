@@ -88,6 +88,17 @@ func (counter *Counter) Key() string {
 	return unsafe.String(&counter.short[0], counter.length)
 }
 
+// hasKey returns whether this is the key's counter. Most keys are two words long, which may overlap:
+// to compare these takes 4 ns less than a call.
+func (counter *Counter) hasKey(key string) bool {
+	n := uintptr(len(key))
+	if n-8 > 8 || n != uintptr(counter.length) {
+		return counter.Key() == key
+	}
+	a, b := unsafe.Pointer(unsafe.StringData(key)), unsafe.Pointer(&counter.short)
+	return *(*uint64)(a) == *(*uint64)(b) && *(*uint64)(unsafe.Add(a, n-8)) == *(*uint64)(unsafe.Add(b, n-8))
+}
+
 // counts returns the totals per bucket, newest first, followed by the pending part of each.
 func (c Locked) counts() []int64 {
 	if c.more != nil && c.more.counts != nil {

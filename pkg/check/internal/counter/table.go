@@ -76,7 +76,7 @@ func find(table []slot, hash uint64, g *Group, key string) *Counter {
 		case 0:
 			return nil
 		case hash:
-			if c := s.counter.Load(); c != nil && c.Group == g && c.Key() == key {
+			if c := s.counter.Load(); c != nil && c.Group == g && c.hasKey(key) {
 				return c
 			}
 		}

@@ -15,7 +15,11 @@ import (
 // checkUnlocked decides for a hit of cost 1 by the counter's allowance or block. It returns false
 // if it cannot.
 func checkUnlocked(d *Decision, l *ruleset.Limiter, t *ruleset.Limits, c *counter.Counter, now int64, f fleetstate.Freshness) bool {
-	v, left, until := c.Take(t.Stamp, now)
+	v := counter.Allowed
+	left, until := c.TakeOne(t.Stamp, now)
+	if left < 0 {
+		v, left, until = c.Take(t.Stamp, now)
+	}
 	switch v {
 	case counter.Allowed:
 		d.Allowed = true

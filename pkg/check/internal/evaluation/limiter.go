@@ -6,8 +6,17 @@ import (
 	"github.com/offpath-io/offpath/pkg/identity"
 )
 
-// CheckKey decides under these limits, about a key as the caller gives it, and writes the decision
-// to d, which must be zero.
+// CheckKeyNow decides by one limiter, about a key as the caller gives it, and writes the decision to
+// d, which must be zero.
+func CheckKeyNow(d *Decision, l *ruleset.Limiter, key string, cost int64) {
+	if t, now := l.Current.Load(), l.Group.Now(); t.IsPlain(key) {
+		CheckPlain(d, l, t, now, key, cost)
+	} else {
+		CheckKey(d, l, t, now, key, cost)
+	}
+}
+
+// CheckKey is CheckKeyNow under these limits, at this time.
 func CheckKey(d *Decision, l *ruleset.Limiter, t *ruleset.Limits, now int64, key string, cost int64) {
 	if t.Blocks != nil && checkBlocked(d, l, t, now, key, cost) {
 		return

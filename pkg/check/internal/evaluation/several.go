@@ -6,8 +6,13 @@ import (
 	"github.com/offpath-io/offpath/pkg/identity"
 )
 
-// Check decides by all rules that match a request's attributes, and writes the decision to d, which
-// must be zero.
+// CheckNow decides by all rules that match a request's attributes, and writes the decision to d,
+// which must be zero.
+func CheckNow(d *Decision, h *counter.Host, p *ruleset.Compiled, attrs identity.Attributes, cost int64) {
+	Check(d, h, p, h.Time(p.Strict), attrs, max(cost, 1))
+}
+
+// Check is CheckNow at this time, of a cost of at least 1.
 func Check(d *Decision, h *counter.Host, p *ruleset.Compiled, now int64, attrs identity.Attributes, cost int64) {
 	a := newEvaluation(h)
 	defer a.free()
