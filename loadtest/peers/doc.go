@@ -1,6 +1,6 @@
-// Package peers measures offpath's decisions beside other limiters', and its APIs beside servers that only answer, in one
-// benchmark run. It is a
-// module of its own, so that the others stay out of offpath's dependencies. It needs redis-server.
+// Package peers measures offpath's decisions beside other limiters', and its APIs beside servers that
+// only answer, in one benchmark run. It is a module of its own, so that the others stay out of
+// offpath's dependencies. It needs redis-server.
 //
 //	go test -run '^$' -bench . -cpu 1,2 -count 5 -timeout 0 . | tee /tmp/peers.txt
 //	(cd ../.. && go tool -modfile=tools/go.mod benchstat -col /limiter /tmp/peers.txt)
@@ -9,10 +9,16 @@
 // one right after the other, so on a machine that others use it is better to run it five times with
 // -count 1: then each limiter gets its share of the bad moments. What counts are the ratios.
 //
-// BenchmarkDecide is a decision in process, on all cores: offpath, golang.org/x/time/rate in a sync.Map
-// (xtime), sethvargo/go-limiter, ulule/limiter, and throttled with its two memory stores (a map, and an
-// LRU). Traffic is one hot key, or 1,000,000 keys by zipf (s = 1.1) or uniform. Limits are per second
-// and out of reach: more than 99 % of the hits must pass, or the benchmark fails.
+// BenchmarkDecide is a decision in process, on all cores: offpath, golang.org/x/time/rate in a
+// sync.Map (xtime), sethvargo/go-limiter, ulule/limiter, and throttled with its two memory stores (a
+// map, and an LRU). Traffic is one hot key, or 1,000,000 keys by zipf (s = 1.1) or uniform. Limits
+// are per second and out of reach: more than 99 % of the hits must pass, or the benchmark fails. Each
+// limiter has seen every key before, and offpath has reported all of that before it is measured.
+//
+// Beside them are floors, the least that such a decision can be: floor-xsync over puzpuzpuz/xsync's
+// map, and floor-flat over a table laid out like offpath's, which returns the same Decision. The
+// recording ones also note each hit for a report, which nobody makes. offpath-idle is offpath that
+// reports once an hour.
 //
 // BenchmarkNetwork is a decision by 64 goroutines whose hits are counted in a real Redis: redis_rate,
 // which asks it about each, and offpath. Traffic is one hot key, or 100,000 keys by zipf. Load is full,
