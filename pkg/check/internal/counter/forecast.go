@@ -32,7 +32,7 @@ func (c Locked) unforeseen(t *Limits, room int64) int64 {
 	g := c.Group
 	checkers := g.Host.Size.Load()
 	switch limit := t.Capacity; {
-	case g.foresees(t), g.thins(t):
+	case g.foresees(t), g.mayThin(t):
 		free := forecastThreshold*float64(limit) - float64(limit-room)
 		return int64((free - float64((checkers-1)*c.recent())) / float64(checkers))
 	case g.isShared() && room > limit/2:
@@ -137,7 +137,7 @@ func (c Locked) requestReport(at int64, o forecast.Outlook, w forecast.Window) {
 func (c Locked) retryAfter(t *Limits, at, cost int64) time.Duration {
 	wait := c.End() - at
 	if c.Forecast() == nil && c.thinning() != nil {
-		wait = min(wait, int64(c.thinnedFor(t, at, cost)))
+		wait = min(wait, int64(c.creditIn(t, at, cost)))
 	}
 	if freed := c.Window(t, at).Freed; freed > 0 {
 		wait = min(wait, int64(float64(cost)/freed))

@@ -82,7 +82,7 @@ func (h *Hit) Consider(now int64) bool {
 			h.Left = 0
 		case h.Passes:
 			if h.shared && h.Fresh != fleetstate.LocalShare {
-				h.thinned, h.Passes = c.thin(h.whole(), h.At, cost)
+				h.thinned, h.Passes = c.applyThinning(h.whole(), h.At, cost)
 			}
 			if h.Passes {
 				h.Left -= cost
@@ -169,7 +169,7 @@ func (h *Hit) RetryAfter(now int64) time.Duration {
 // wait; 0 means without a bound.
 func (h *Hit) Turn(fits, most time.Duration, now int64) (wait time.Duration, ok bool) {
 	l, s := h.Counter.level(), h.Counter.situation(h.By, new(level.Situation))
-	if h.thinned { // it takes its turn instead
+	if h.thinned { // a turn spaces hits already, so thinning need not delay it
 		fits = 0
 	}
 	wait, ok = l.ShareIn(s, h.Cost, h.At)
@@ -218,11 +218,12 @@ func (h *Hit) admit() {
 	case !h.shared:
 		h.leaveAllowance(h.Left, h.Left)
 	default:
-		more, thins := c.unforeseen(h.By, h.Left), c.Group.thins(h.whole())
-		switch beyondHalf := h.Left <= h.By.Capacity/2; { // as alarms are: others should hear of it soon
-		case beyondHalf && thins:
+		more, mayThin := c.unforeseen(h.By, h.Left), c.Group.mayThin(h.whole())
+		// Half is the alarm threshold: from here on other checkers must hear of each hit.
+		switch beyondHalf := h.Left <= h.By.Capacity/2; {
+		case beyondHalf && mayThin:
 			c.Group.Host.Want(fleetstate.AtOnce)
-		case beyondHalf, thins && more <= 0 && c.recent() > 1:
+		case beyondHalf, mayThin && more <= 0 && c.recent() > 1:
 			c.Group.Host.Want(fleetstate.NextFast)
 		}
 		h.leaveAllowance(min(h.Left, more), h.Left)
@@ -237,8 +238,8 @@ func (h *Hit) Deny(waits bool, now int64) {
 		g.Tallies[c.Stripe].Denied.Add(1)
 		g.NoteDenied(c.Key(), 1)
 		c.Touch(now)
-		if t := c.thinning(); t != nil && !h.thinned {
-			t.denied = h.At
+		if th := c.thinning(); th != nil && !h.thinned {
+			th.denied = h.At
 		}
 		if h.CountsDenied {
 			h.chargeAnyway()
@@ -247,7 +248,8 @@ func (h *Hit) Deny(waits bool, now int64) {
 	}
 	switch a := c.Forecast(); {
 	case a != nil && h.Full != nil:
-		// Pass was not called. Denials of a class with a share are not demand for the whole limit.
+		// foreseeShare calls no forecast.Key.Pass, so there is no credit to return. Denials of a
+		// class with a share are not demand for the whole limit.
 	case a != nil && h.Passes: // denied by another rule
 		a.Return(a.Part, h.Cost)
 		h.leaveForecastAllowance()

@@ -10,9 +10,9 @@ import (
 
 // Keys with small limits have no forecast: parts of hits mean nothing there. Their danger is that
 // several checkers use the same room, since a hit is known elsewhere only after some ms. So just
-// below such a limit a key's hits are *thinned*, as one says of a stochastic point process: a
-// checker lets hits pass at a rate that falls with the room, such that hardly ever two checkers'
-// hits pass before either has heard of the other's.
+// below such a limit a key's hits are *thinned* (the term is from point processes): a checker lets
+// hits pass at a rate that falls with the room, so that two checkers' hits seldom pass before either
+// has heard of the other's.
 //
 // Each checker takes its part of this rate by its part of the hits that have lately passed. So no
 // checker needs to know how many hits the others are asked for, and the parts add up to one however
@@ -29,30 +29,32 @@ type thinning struct {
 }
 
 const (
-	// thinnedRoom is the room, in hits, from which on hits pass unthinned.
+	// thinnedRoom is the room, before a hit of cost 1, from which on hits pass unthinned.
 	thinnedRoom = 3
-	// recentHits is how many hits tell whose part of the rate is how much.
+	// recentHits is how many recent hits a checker's part of the rate is computed from.
 	recentHits = 8
-	// fewOthers is how many of these are as good as none.
+	// fewOthers: fewer recent hits of others than this count as none.
 	fewOthers = 0.1
 	// chance is how much evidence, in nats, that others have stopped is put down to chance.
 	chance = 1
-	// seldomTwice is how many hits may pass within the lag however little room is left. It is
-	// calmTwice at each checker where all hits have fitted for calmAfter lags: who calls ten times
-	// by turns, under a limit of ten, is not to be denied the tenth.
-	seldomTwice, calmTwice = 0.03, 0.5
-	calmAfter              = 100
-	// usualLag stands for the time of a report and its answer until one has been measured, in ns.
-	usualLag = int64(8e6)
+	// leastPerAnswer and leastWhenCalm are the least hits per answer time, however little room is
+	// left: the first for the fleet, the second for each checker where all hits have fitted for
+	// calmAfter answer times. So ten calls in turn, under a limit of ten, all pass.
+	leastPerAnswer, leastWhenCalm = 0.03, 0.5
+	calmAfter                     = 100
+	// usualAnswerTime stands for the time of a report and its answer until one has been measured,
+	// in ns.
+	usualAnswerTime = int64(8e6)
 )
 
-// thins returns whether hits of the group's keys are thinned just below these limits.
-func (g *Group) thins(t *Limits) bool {
+// mayThin returns whether hits of the group's keys are thinned just below these limits.
+func (g *Group) mayThin(t *Limits) bool {
 	return g.isShared() && t.Capacity < FewestForForecast && g.Shape.Kind != window.Leaky &&
 		!g.Host.Config.NoForecast
 }
 
-// thinning returns what the counter's hits are thinned by, nil if no hits of others are known.
+// thinning returns what the counter's hits are thinned by; nil if no hits of others have become
+// known while half of the limit was used.
 func (c Locked) thinning() *thinning {
 	if c.more == nil {
 		return nil
@@ -63,108 +65,111 @@ func (c Locked) thinning() *thinning {
 // noteOthers records hits of others that have become known, of a key beyond half of its limit: most
 // keys never are, and need no memory for it. The counter is current, and they are in its counts.
 func (c Locked) noteOthers(t *Limits, at, news int64) {
-	if news <= 0 || !c.Group.thins(t) {
+	if news <= 0 || !c.Group.mayThin(t) {
 		return
 	}
-	h := c.thinning()
-	if h == nil {
+	th := c.thinning()
+	if th == nil {
 		used := c.Count(t, at)
 		if used < float64(t.Capacity)/2 {
 			return
 		}
-		h = &thinning{last: at, credit: 0.5} // one hit passes
-		c.needMore().thinning = h
-		// Whose the hits before were is not known: as many of each checker, in the mean.
-		h.own = float32(min(used, recentHits)) / float32(c.checkers())
-		h.others = float32(min(used, recentHits)) - h.own
+		th = &thinning{last: at, credit: 0.5} // one hit passes
+		c.needMore().thinning = th
+		// The checkers of the hits before are not known: as many of each, in the mean.
+		th.own = float32(min(used, recentHits)) / float32(c.checkers())
+		th.others = float32(min(used, recentHits)) - th.own
 	}
-	h.heard, h.run = at, 0
-	h.others += h.forget(news)
+	th.heard, th.run = at, 0
+	th.others += th.forget(news)
 }
 
 // noteOwn records a hit that was charged here.
 func (c Locked) noteOwn(cost int64, thinned bool) {
-	h := c.thinning()
-	if h == nil {
+	th := c.thinning()
+	if th == nil {
 		return
 	}
-	h.run++
-	h.own += h.forget(cost)
-	if thinned { // who waits for a turn needs no credit, and others are not to wait for all of them
-		h.credit = max(h.credit-float32(cost), -float32(cost))
+	th.run++
+	th.own += th.forget(cost)
+	// A reservation is charged without credit. The floor keeps many of them from holding up later
+	// hits.
+	if thinned {
+		th.credit = max(th.credit-float32(cost), -float32(cost))
 	}
 }
 
-// forget makes room for some hits among the recent ones. It returns how many of them are.
-func (h *thinning) forget(hits int64) float32 {
+// forget makes room among the recent hits for some new ones, and returns how many of these to add.
+func (th *thinning) forget(hits int64) float32 {
 	old := float32(math.Exp(-float64(hits) / recentHits))
-	h.own, h.others = h.own*old, h.others*old
+	th.own, th.others = th.own*old, th.others*old
 	return recentHits * (1 - old)
 }
 
-// thin returns whether a hit that fits by the known counts is thinned, and if so, whether it may
-// pass. The counter is current.
-func (c Locked) thin(t *Limits, at, cost int64) (thinned, passes bool) {
-	h := c.thinning()
-	if h == nil || !c.Group.thins(t) {
+// applyThinning returns whether a hit that fits by the known counts is thinned, and if so, whether
+// it may pass. The counter is current.
+func (c Locked) applyThinning(t *Limits, at, cost int64) (thinned, passes bool) {
+	th := c.thinning()
+	if th == nil || !c.Group.mayThin(t) {
 		return false, true
 	}
-	since := float64(max(at-h.last, 0))
-	h.last = at
+	since := float64(max(at-th.last, 0))
+	th.last = at
 	if float64(t.Capacity)-c.Count(t, at) >= float64(cost-1+thinnedRoom) ||
-		float64(h.others)*c.stillAsking(t, h, at) < fewOthers {
+		float64(th.others)*c.weightOfOthers(t, th, at) < fewOthers {
 		return false, true
 	}
-	h.credit = float32(min(float64(h.credit)+since*c.thinnedRate(t, h, at, cost), 1.5*float64(cost)))
-	return true, h.credit >= float32(cost)/2
+	th.credit = float32(min(float64(th.credit)+since*c.passRate(t, th, at, cost), 1.5*float64(cost)))
+	return true, th.credit >= float32(cost)/2
 }
 
-// stillAsking is which part of the others' recent hits counts: less, the more it seems that they
-// have stopped. That is told by own hits in a row, as each could have been any checker's, and by
-// time, as others' hits come at their part of the limit.
-func (c Locked) stillAsking(t *Limits, h *thinning, at int64) float64 {
-	part := float64(h.others / (h.own + h.others))
-	expected := part * float64(t.Limit) * float64(max(at-h.heard, 0)) / float64(c.Group.Shape.Length)
-	evidence := float64(h.run)*math.Log(c.checkers()) + expected
+// weightOfOthers is the part of the others' recent hits that counts: less, the more evidence there
+// is that they have stopped. The evidence is own hits in a row, as each could have been any checker's,
+// and time, as others' hits come at their part of the limit.
+func (c Locked) weightOfOthers(t *Limits, th *thinning, at int64) float64 {
+	part := float64(th.others / (th.own + th.others))
+	expected := part * float64(t.Limit) * float64(max(at-th.heard, 0)) / float64(c.Group.Shape.Length)
+	evidence := float64(th.run)*math.Log(c.checkers()) + expected
 	return math.Exp(-max(evidence-chance, 0))
 }
 
 // checkers is the number of live checkers, at least 2: one alone thins nothing.
 func (c Locked) checkers() float64 { return float64(max(c.Group.Host.Size.Load(), 2)) }
 
-// thinnedRate returns how many hits per ns may pass here, when a hit of this cost has passed: in
-// the fleet so many that at most a third of the room is used before others hear of it, but as many
-// as keep up with the limit while half a hit has room. The counter is current.
-func (c Locked) thinnedRate(t *Limits, h *thinning, at, cost int64) float64 {
+// passRate returns how many hits per ns may pass here, when a hit of this cost has passed: in the
+// fleet so many that at most a third of the room is used before others hear of it, but as many as
+// keep up with the limit while half a hit has room. The counter is current.
+func (c Locked) passRate(t *Limits, th *thinning, at, cost int64) float64 {
 	host, length := c.Group.Host, float64(c.Group.Shape.Length)
-	lag := float64(host.Rounds.Trip.Load())
-	if lag == 0 {
-		lag = float64(usualLag)
+	answerTime := float64(host.Rounds.Trip.Load())
+	if answerTime == 0 {
+		answerTime = float64(usualAnswerTime)
 	}
 	if host.OnTimerOnly() {
-		lag = max(lag, float64(host.Config.FlushEvery))
+		answerTime = max(answerTime, float64(host.Config.FlushEvery))
 	}
 	limit, used := float64(t.Capacity), c.Count(t, at)
-	room := limit - used - float64(cost)
+	roomAfter := limit - used - float64(cost)
 	// Where whole hits leave, half of one is on its way in the mean; and in a token bucket others'
 	// hits are dated late.
 	if forecast.LeavesAtOnce(c.Group.Shape) || c.Group.Shape.Kind == window.Token {
-		room += 0.5
+		roomAfter += 0.5
 	}
 	// Checkers of which no hit is known may ask, too: each counts as one hit at the limit.
-	others := float64(h.others) + (c.checkers()-1)*min(used/limit, 1)
-	part := float64(h.own+1) / (float64(h.own+1) + others*c.stillAsking(t, h, at))
-	perLag := float64(cost) / lag
-	rate := part * max(min(room, room*room)*max(1/(3*lag), 4*float64(t.Limit)/length), seldomTwice*perLag)
-	if float64(at-h.denied) > calmAfter*lag {
-		rate = max(rate, calmTwice*perLag)
+	others := float64(th.others) + (c.checkers()-1)*min(used/limit, 1)
+	part := float64(th.own+1) / (float64(th.own+1) + others*c.weightOfOthers(t, th, at))
+	costRate := float64(cost) / answerTime
+	byRoom := min(roomAfter, roomAfter*roomAfter) * max(1/(3*answerTime), 4*float64(t.Limit)/length)
+	rate := part * max(byRoom, leastPerAnswer*costRate)
+	if float64(at-th.denied) > calmAfter*answerTime {
+		rate = max(rate, leastWhenCalm*costRate)
 	}
 	return rate
 }
 
-// thinnedFor returns for how long a hit that was thinned would be thinned, if nothing else came.
-func (c Locked) thinnedFor(t *Limits, at, cost int64) time.Duration {
-	h := c.thinning()
-	lacking := float64(cost)/2 - float64(h.credit)
-	return time.Duration(lacking / c.thinnedRate(t, h, at, cost))
+// creditIn returns how long until a thinned hit has enough credit, if nothing else comes.
+func (c Locked) creditIn(t *Limits, at, cost int64) time.Duration {
+	th := c.thinning()
+	lacking := float64(cost)/2 - float64(th.credit)
+	return time.Duration(lacking / c.passRate(t, th, at, cost))
 }

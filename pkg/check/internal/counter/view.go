@@ -76,8 +76,8 @@ func (v *View) copy(c Locked, now int64) {
 		v.forecast.inFlight = v.inFlight
 		v.more.forecast = &v.forecast
 	}
-	if h := c.thinning(); h != nil {
-		v.thinning = *h
+	if th := c.thinning(); th != nil {
+		v.thinning = *th
 		v.more.thinning = &v.thinning
 	}
 	if p := c.Permits(); p != nil {
