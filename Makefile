@@ -20,8 +20,8 @@ PKG ?= ./...
 # After how long a package's tests count as hung. Most take seconds; in make test-all some take a minute or two.
 TESTTIME ?= 15m
 
-# What make test runs without the race detector, which takes up to ten times as long: virtual time, text and
-# arithmetic on one goroutine, where it finds nothing, and the load test. make test-all has it everywhere.
+# These run without the race detector in make test because it makes them up to ten times slower. Most are
+# single-threaded; internal/endtoend and loadtest/fleet are not, and are raced in make test-all.
 UNRACED ?= ./internal/endtoend ./loadtest/... ./pkg/rules/... ./pkg/window ./pkg/check/internal/forecast
 
 # Prints one line for each package, what failed, and the totals.
@@ -46,13 +46,13 @@ build: ## Compile everything; the commands go to bin/
 	go build -o bin/ ./cmd/...
 
 .PHONY: test
-test: ## Run every package's tests, those of concurrency under the race detector, with real NATS and Redis: PKG=./pkg/check for one
+test: ## Run every package's tests, most under the race detector, with real NATS and Redis: PKG=./pkg/check for one
 	@scripts/need.sh cc redis
 	$(RACE) UNRACED='$(UNRACED)' $(TESTSUM) --raw-command -- scripts/go-test.sh '-short -count=1 -vet=off -shuffle=on -timeout $(TESTTIME)' $(PKG)
 
 .PHONY: test-all
-test-all: ## Run everything else as well: long tests, outages, browser, proxies, what is in deploy/, benchmarks once
-	@echo "make test-all needs $(NEEDED) and takes half an hour; what is missing is installed with apt-get"
+test-all: ## Run everything else as well: all short tests and outages raced, long tests, browser, proxies, what is in deploy/, benchmarks once
+	@echo "make test-all needs $(NEEDED) and takes a quarter to half an hour; what is missing is installed with apt-get"
 	scripts/need.sh $(NEEDED)
 	$(MAKE) --no-print-directory test PKG=./... UNRACED=
 	$(TESTS) -race -count=1 -vet=off -shuffle=on -timeout $(TESTTIME) -run '$(OUTAGES)' ./internal/endtoend ./loadtest/fleet ./deploy

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Runs go test -json with the race detector, but without it in the packages of $UNRACED, in turn.
+# Runs go test -json with the race detector, and then the packages of $UNRACED without it. -race holds
+# for a whole go test run, so this makes two; one script, so that gotestsum prints one total.
 # Usage: UNRACED='./a ./b/...' go-test.sh FLAGS PACKAGE...; FLAGS is one word, "-short -count=1".
 set -eu -o pipefail
 flags=$1
