@@ -74,6 +74,8 @@ func (c *settings) addTraffic(s *pflag.FlagSet) {
 	optional(s, &c.Load, scenario.DefaultLoad, "load",
 		"offer each key `X` times the limit (zipf: all together)", flags.Float(0, 1e6))
 	optional(s, &c.Keys, scenario.DefaultKeys, "keys", "`N` keys", flags.Int(1, scenario.MaxKeys))
+	optional(s, &c.Cost, scenario.Cost{Least: 1, Most: 1}, "cost",
+		"a request costs `N` hits, or any number of a range such as 1..50", scenario.ParseCost)
 	optional(s, &c.Duration, scenario.DefaultDuration, "duration", "`DURATION` of the measured part; "+
 		"the warm-up before it is two windows as a rule",
 		flags.Duration(time.Millisecond, scenario.MaxDuration))

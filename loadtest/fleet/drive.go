@@ -110,7 +110,7 @@ func (d *driver) ask(ctx context.Context, h scenario.Hit, due int64) {
 	limiter, text := d.checker.Limiters[d.plan.rules[h.Key]], d.plan.texts[h.Key]
 	strict := limiter.Rule().Enforcement == rules.Strict
 	begin := ownTime()
-	allowed := limiter.Check(text, 1).Allowed
+	allowed := limiter.Check(text, int64(h.Cost)).Allowed
 	end := ownTime()
 	switch {
 	case !strict:
@@ -122,7 +122,7 @@ func (d *driver) ask(ctx context.Context, h scenario.Hit, due int64) {
 			ctx, cancel := context.WithTimeout(ctx, d.acquire)
 			defer cancel()
 			// The error says no more than the decision.
-			r, _ := d.checker.Wait(ctx, check.Request{Limiter: limiter, Key: text})
+			r, _ := d.checker.Wait(ctx, check.Request{Limiter: limiter, Key: text, Cost: int64(h.Cost)})
 			end := ownTime()
 			d.note(decided{end, h, r.Allowed}, due, begin, end)
 		})
@@ -135,9 +135,9 @@ func (d *driver) note(one decided, due, begin, end int64) {
 	defer d.mu.Unlock()
 	d.decided = append(d.decided, one)
 	if due >= d.from {
-		d.planned++
+		d.planned += int64(one.hit.Cost)
 		if begin >= d.to {
-			d.missed++
+			d.missed += int64(one.hit.Cost)
 		}
 	}
 	if begin >= d.from && begin < d.to {
@@ -157,7 +157,7 @@ func clockCost() float64 {
 }
 
 // hammer asks as fast as all cores can, for a time, for the plan's hits over and over, each at its
-// checker. It returns how many decisions there were, and how many hits were admitted.
+// checker and of cost 1. It returns how many decisions there were, and how many hits were admitted.
 func hammer(ctx context.Context, checkers []*checker, p *plan, cores int, length time.Duration) (decisions, admitted int64, took time.Duration) {
 	var asked, passed atomic.Int64
 	var stopped atomic.Bool

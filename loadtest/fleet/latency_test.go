@@ -69,7 +69,7 @@ func TestAsk(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) { // where time stands still
 			c := lone(t, 2)
-			hit := scenario.Hit{At: 17, Key: 1, Checker: 0}
+			hit := scenario.Hit{At: 17, Key: 1, Checker: 0, Cost: 1}
 			p := &plan{hits: [][]scenario.Hit{{hit}}, texts: []string{"x", "y"}, rules: []int{0, 1}}
 			for n := int64(1); n <= 3; n++ { // of which 2 pass
 				now := ownTime()
@@ -104,7 +104,7 @@ func TestDriver(t *testing.T) {
 		c := lone(t, 60)
 		p := &plan{hits: [][]scenario.Hit{nil, nil}, texts: []string{"x"}, rules: []int{0}}
 		for i := range int64(n) {
-			p.hits[1] = append(p.hits[1], scenario.Hit{At: i * ms, Checker: 1})
+			p.hits[1] = append(p.hits[1], scenario.Hit{At: i * ms, Checker: 1, Cost: 1})
 		}
 		start := ownTime() + 5*ms
 		from, to := start+30*ms, start+80*ms
@@ -149,7 +149,7 @@ func several(t *testing.T, hits ...int) (checkers []*checker, p *plan) {
 		checkers = append(checkers, lone(t, 1000))
 		p.hits = append(p.hits, nil)
 		for i := range n {
-			p.hits[number] = append(p.hits[number], scenario.Hit{Key: int32(i % 3), Checker: int32(number)})
+			p.hits[number] = append(p.hits[number], scenario.Hit{Key: int32(i % 3), Checker: int32(number), Cost: 1})
 		}
 	}
 	return checkers, p

@@ -67,10 +67,10 @@ func New(o Options) *Judge {
 	return j
 }
 
-// Hit takes in one hit, at a time in Unix nanoseconds not before that of the hit before: for which
-// key (a number, always under the same rule), and what was decided. It returns the rule's own count
-// of admitted hits of that key, this one included if it was.
-func (j *Judge) Hit(now int64, rule int, key int32, allowed bool) float64 {
+// Hit takes in one request, at a time in Unix nanoseconds not before that of the one before: for
+// which key (a number, always under the same rule), its cost in hits, and what was decided. It
+// returns the rule's own count of admitted hits of that key, these included if they were.
+func (j *Judge) Hit(now int64, rule int, key int32, cost int64, allowed bool) float64 {
 	for int(key) >= len(j.keys) {
 		j.keys = append(j.keys, nil)
 	}
@@ -84,19 +84,19 @@ func (j *Judge) Hit(now int64, rule int, key int32, allowed bool) float64 {
 	if measured {
 		j.begin()
 		j.timeline.moveTo(now, j)
-		j.judge(k, l, now, allowed)
+		j.judge(k, l, cost, now, allowed)
 	}
-	oracleAllowed := k.oracle.admit(l, now)
+	oracleAllowed := k.oracle.admit(l, cost, now)
 	if oracleAllowed {
-		j.count(&k.oracle, &k.oracleRolling, l, now, measured, &j.v.OracleWorst, &j.v.OracleRollingWorst)
+		j.count(&k.oracle, &k.oracleRolling, l, cost, now, measured, &j.v.OracleWorst, &j.v.OracleRollingWorst)
 	}
 	if allowed {
-		k.ours.add(l, now)
-		j.count(&k.ours, &k.oursRolling, l, now, measured, &j.v.Worst, &j.v.RollingWorst)
+		k.ours.add(l, cost, now)
+		j.count(&k.ours, &k.oursRolling, l, cost, now, measured, &j.v.Worst, &j.v.RollingWorst)
 	}
 	ours := k.ours.count(l, now)
 	if measured {
-		j.tally(k, allowed, oracleAllowed)
+		j.tally(k, cost, allowed, oracleAllowed)
 		j.timeline.note(key, k, ours/l.full, k.oracle.count(l, now)/l.full)
 	}
 	return ours
@@ -127,45 +127,47 @@ func (j *Judge) begin() {
 	}
 }
 
-// judge holds a decision against the truth before it.
-func (j *Judge) judge(k *keyState, l *limit, now int64, allowed bool) {
+// judge holds a decision against the truth before it. If it is wrong, all hits of the request are.
+func (j *Judge) judge(k *keyState, l *limit, cost, now int64, allowed bool) {
 	if allowed {
-		count, limit := k.ours.count(l, now), l.full
+		count, limit := k.ours.count(l, now)+float64(cost-1), l.full
 		if l.shape.Kind == window.Leaky { // its turn had not come
 			limit = 1e-9
 		}
 		if count >= limit {
-			j.v.WrongAllowExact++
+			j.v.WrongAllowExact += cost
 		}
 		if count >= limit+float64(l.band) {
-			j.v.WrongAllow++
+			j.v.WrongAllow += cost
 		}
 		return
 	}
-	if k.ours.fits(l, 0, now) {
-		j.v.FalseDenialExact++
+	if k.ours.fits(l, cost, 0, now) {
+		j.v.FalseDenialExact += cost
 	}
-	if l.full > float64(l.band) && k.ours.fits(l, l.band, now) {
-		j.v.FalseDenial++
+	if l.full > float64(l.band) && k.ours.fits(l, cost, l.band, now) {
+		j.v.FalseDenial += cost
 	}
 }
 
-// count notes a hit that has just been admitted, and how high that takes its key.
-func (j *Judge) count(c *counter, r *rolling, l *limit, now int64, measured bool, worst, rollingWorst *float64) {
-	rolled := r.add(now, int64(l.shape.Length))
+// count notes a request that has just been admitted, and how high that takes its key.
+func (j *Judge) count(
+	c *counter, r *rolling, l *limit, cost, now int64, measured bool, worst, rollingWorst *float64,
+) {
+	rolled := r.add(now, int64(l.shape.Length), cost)
 	if measured {
 		*worst = max(*worst, c.count(l, now)/l.full-1)
 		*rollingWorst = max(*rollingWorst, float64(rolled)/float64(l.limit)-1)
 	}
 }
 
-func (j *Judge) tally(k *keyState, allowed, oracleAllowed bool) {
-	j.v.Hits++
+func (j *Judge) tally(k *keyState, cost int64, allowed, oracleAllowed bool) {
+	j.v.Hits += cost
 	if allowed {
-		j.v.Admitted++
+		j.v.Admitted += cost
 	}
 	if oracleAllowed {
-		j.v.OracleAdmitted++
+		j.v.OracleAdmitted += cost
 	}
 	if !k.measured {
 		k.measured = true

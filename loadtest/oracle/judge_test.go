@@ -86,7 +86,7 @@ func TestJudge(t *testing.T) {
 			for _, s := range test.steps {
 				var count float64
 				for range s.hits {
-					count = j.Hit(noon+int64(s.at), 0, 0, s.allowed)
+					count = j.Hit(noon+int64(s.at), 0, 0, 1, s.allowed)
 				}
 				if math.Abs(count-s.count) > 1e-6 {
 					t.Fatalf("after %v (%s) the count is %v, want %v", s.at, s.why, count, s.count)
@@ -138,11 +138,15 @@ func TestJudgeAgainstDefinitions(t *testing.T) {
 				begun = true
 				d.begin(from, &want)
 			}
-			d.hit(now, key, allowed, now >= from, &want)
+			cost := int64(1)
+			if seed%2 > 0 {
+				cost += r.Int64N(one.Limit)
+			}
+			d.hit(now, key, cost, allowed, now >= from, &want)
 			if now >= from {
 				keys[key] = true
 			}
-			if got, count := j.Hit(now, 0, key, allowed), d.count(d.ours, now, key); math.Abs(got-count) > 1e-6 {
+			if got, count := j.Hit(now, 0, key, cost, allowed), d.count(d.ours, now, key); math.Abs(got-count) > 1e-6 {
 				t.Fatalf("seed %d: the count is %v, want %v", seed, got, count)
 			}
 		}
@@ -159,8 +163,9 @@ type definitions struct {
 }
 
 type pastHit struct {
-	at  int64
-	key int32
+	at   int64
+	key  int32
+	cost int64
 }
 
 // count is the rule's own count at a time, by definition: each hit weighs 1 while its bucket is
@@ -179,9 +184,9 @@ func (d *definitions) count(list []pastHit, now int64, key int32) float64 {
 		age := now/size - h.at/size
 		switch {
 		case age < int64(s.Buckets):
-			sum++
+			sum += float64(h.cost)
 		case age == int64(s.Buckets) && !s.Fixed:
-			sum += float64(size-now%size) / float64(size)
+			sum += float64(h.cost) * float64(size-now%size) / float64(size)
 		}
 	}
 	return sum
@@ -202,18 +207,19 @@ func (d *definitions) rolling(list []pastHit, now int64, key int32) float64 {
 	n := 0.0
 	for _, h := range list {
 		if h.key == key && h.at > now-int64(d.rule.Window.Length) {
-			n++
+			n += float64(h.cost)
 		}
 	}
 	return n
 }
 
-func (d *definitions) hit(now int64, key int32, allowed, measured bool, v *Verdict) {
+func (d *definitions) hit(now int64, key int32, cost int64, allowed, measured bool, v *Verdict) {
 	const tiny = 1e-9
 	limit := float64(d.rule.Limit)
 	band := math.Max(1, math.Round(limit*0.02))
 	count := d.count(d.ours, now, key)
-	oracleAllowed := d.count(d.oracle, now, key)+1 <= limit+tiny
+	last := count + float64(cost)
+	oracleAllowed := d.count(d.oracle, now, key)+float64(cost) <= limit+tiny
 	tell := func(list []pastHit, worst, rolling *float64) {
 		if measured {
 			*worst = max(*worst, d.count(list, now, key)/limit-1)
@@ -222,22 +228,22 @@ func (d *definitions) hit(now int64, key int32, allowed, measured bool, v *Verdi
 	}
 	one := func(is bool, n *int64) {
 		if is && measured {
-			*n++
+			*n += cost
 		}
 	}
 	one(true, &v.Hits)
 	one(allowed, &v.Admitted)
 	one(oracleAllowed, &v.OracleAdmitted)
-	one(allowed && count >= limit-tiny, &v.WrongAllowExact)
-	one(allowed && count >= limit+band-tiny, &v.WrongAllow)
-	one(!allowed && count+1 <= limit+tiny, &v.FalseDenialExact)
-	one(!allowed && count+1 <= limit-band+tiny, &v.FalseDenial)
+	one(allowed && last-1 >= limit-tiny, &v.WrongAllowExact)
+	one(allowed && last-1 >= limit+band-tiny, &v.WrongAllow)
+	one(!allowed && last <= limit+tiny, &v.FalseDenialExact)
+	one(!allowed && last <= limit-band+tiny, &v.FalseDenial)
 	if allowed {
-		d.ours = append(d.ours, pastHit{now, key})
+		d.ours = append(d.ours, pastHit{now, key, cost})
 		tell(d.ours, &v.Worst, &v.RollingWorst)
 	}
 	if oracleAllowed {
-		d.oracle = append(d.oracle, pastHit{now, key})
+		d.oracle = append(d.oracle, pastHit{now, key, cost})
 		tell(d.oracle, &v.OracleWorst, &v.OracleRollingWorst)
 	}
 }
@@ -247,9 +253,9 @@ func TestTimeline(t *testing.T) {
 	// ends, whether or not there are hits.
 	j := New(Options{Rules: []rules.Rule{rule(10, time.Second, 1, true)}, From: noon, To: noon + 3*int64(time.Second), Steps: 6})
 	for range 12 {
-		j.Hit(noon+600*ms, 0, 0, true)
+		j.Hit(noon+600*ms, 0, 0, 1, true)
 	}
-	j.Hit(noon+2600*ms, 0, 1, true)
+	j.Hit(noon+2600*ms, 0, 1, 1, true)
 	v := j.Verdict(noon + 3*int64(time.Second))
 	if got := fmt.Sprint(v.Timeline, v.OracleTimeline); got != "[0 1.2 0 0 0 0.1] [0 1 0 0 0 0.1]" {
 		t.Errorf("got %s", got)
@@ -258,7 +264,7 @@ func TestTimeline(t *testing.T) {
 	// A sliding one: what was admitted fades, and the step in which nothing comes still shows it.
 	j = New(Options{Rules: []rules.Rule{rule(10, time.Second, 1, false)}, From: noon, To: noon + 3*int64(time.Second), Steps: 6})
 	for range 10 {
-		j.Hit(noon+100*ms, 0, 0, true)
+		j.Hit(noon+100*ms, 0, 0, 1, true)
 	}
 	v = j.Verdict(noon + 3*int64(time.Second))
 	if want := "[1 1 1 0.5 0 0]"; fmt.Sprint(v.Timeline) != want {

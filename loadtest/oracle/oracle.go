@@ -80,29 +80,34 @@ func (c *counter) drain(l *limit) window.Drain {
 	return d
 }
 
-// rolling holds the times of the hits in the last window's length.
+// rolling holds the hits in the last window's length.
 type rolling struct {
-	times []int64
-	gone  int // how many of the first have left
+	past []charge
+	gone int   // how many of the first have left
+	hits int64 // of those that have not
 }
+
+type charge struct{ at, hits int64 }
 
 // at returns how many hits there were in the stretch of this length that ends now.
-func (r *rolling) at(now, length int64) int {
-	for r.gone < len(r.times) && r.times[r.gone] <= now-length {
+func (r *rolling) at(now, length int64) int64 {
+	for r.gone < len(r.past) && r.past[r.gone].at <= now-length {
+		r.hits -= r.past[r.gone].hits
 		r.gone++
 	}
-	return len(r.times) - r.gone
+	return r.hits
 }
 
-// add notes a hit and returns how many there were in the stretch of this length that it ends.
-func (r *rolling) add(now, length int64) int {
-	r.times = append(r.times, now)
+// add notes hits and returns how many there were in the stretch of this length that they end.
+func (r *rolling) add(now, length, hits int64) int64 {
+	r.past = append(r.past, charge{now, hits})
+	r.hits += hits
 	r.at(now, length)
-	if r.gone > len(r.times)/2 && r.gone > 64 {
-		r.times = append(r.times[:0], r.times[r.gone:]...)
+	if r.gone > len(r.past)/2 && r.gone > 64 {
+		r.past = append(r.past[:0], r.past[r.gone:]...)
 		r.gone = 0
 	}
-	return len(r.times) - r.gone
+	return r.hits
 }
 
 // count is the rule's own count. That of a token or leaky bucket is exact: what has not drained, by
@@ -118,33 +123,33 @@ func (c *counter) count(l *limit, now int64) float64 {
 	return l.shape.Count(counts, now)
 }
 
-// fits says whether one more hit fits, and would if there were less room by so many hits.
-func (c *counter) fits(l *limit, less, now int64) bool {
+// fits says whether a request of this cost fits, and would if there were less room by so many hits.
+func (c *counter) fits(l *limit, cost, less, now int64) bool {
 	counts := c.at(l, now)
 	switch l.shape.Kind {
 	case window.Leaky: // its turn has come, and came as long ago as so many hits take to drain
 		return c.turn+less*l.spacing <= now
 	case window.Token:
-		return c.drain(l).Remaining(c.level, counts, now) >= 1+less
+		return c.drain(l).Remaining(c.level, counts, now) >= cost+less
 	}
-	return l.shape.Remaining(counts, l.limit-less, now) >= 1
+	return l.shape.Remaining(counts, l.limit-less, now) >= cost
 }
 
-// add counts a hit that has passed.
-func (c *counter) add(l *limit, now int64) {
-	c.at(l, now)[0]++
+// add counts a request that has passed.
+func (c *counter) add(l *limit, cost, now int64) {
+	c.at(l, now)[0] += cost
 	if l.shape.Kind == window.Token {
-		c.dates.Add(l.drain, c.newest, now, 1)
+		c.dates.Add(l.drain, c.newest, now, cost)
 	}
-	c.turn = max(c.turn, now) + l.spacing
+	c.turn = max(c.turn, now) + cost*l.spacing
 }
 
-// admit is the exact limiter: it decides for one hit, at a time not before that of the one before,
-// and counts it if it may pass.
-func (c *counter) admit(l *limit, now int64) bool {
-	if !c.fits(l, 0, now) {
+// admit is the exact limiter: it decides for one request, at a time not before that of the one
+// before, and counts it if it may pass.
+func (c *counter) admit(l *limit, cost, now int64) bool {
+	if !c.fits(l, cost, 0, now) {
 		return false
 	}
-	c.add(l, now)
+	c.add(l, cost, now)
 	return true
 }

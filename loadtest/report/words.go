@@ -120,6 +120,9 @@ func enforcement(rule result.Rule) string {
 
 func load(p result.Params) string {
 	keys := "over " + counted(p.Keys, "key")
+	if p.Cost != "" {
+		keys += ", in requests that cost " + oneLine(p.Cost)
+	}
 	switch {
 	case p.Speed > 0:
 		return fmt.Sprintf("The log is replayed at %s times its speed, %s.", quantity(p.Speed), keys)

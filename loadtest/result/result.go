@@ -100,6 +100,7 @@ type Params struct {
 	FlushMS     float64 `json:"flush_ms"`
 	EarlyFlush  bool    `json:"early_flush"`
 	Keys        int     `json:"keys"`
+	Cost        string  `json:"cost,omitempty"` // of a request, of the first stream; "" for 1
 	WarmupS     float64 `json:"warmup_s"`
 	DurationS   float64 `json:"duration_s"` // of the measured part
 	Seed        uint64  `json:"seed"`
@@ -140,7 +141,8 @@ type Accuracy struct {
 	OverTotal float64 `json:"over_total"`
 	// WrongAllowShare and FalseDenialShare are hits admitted although the rule's own count of all
 	// admitted hits had reached limit + band, and hits denied although count + 1 ≤ limit − band,
-	// with band = max(1 hit, 2 % of the limit). The others are the same with no band.
+	// with band = max(1 hit, 2 % of the limit). The others are the same with no band. A request
+	// that costs c is c hits, which are all right or all wrong, as the last of them is.
 	WrongAllowShare       float64 `json:"wrong_allow_share"`
 	FalseDenialShare      float64 `json:"false_denial_share"`
 	WrongAllowShareExact  float64 `json:"wrong_allow_share_band0"`

@@ -57,6 +57,9 @@ func Builtin(name string, s Settings) (list []Scenario, ok bool) {
 			list = b.make(b, s)
 			for i := range list {
 				s.Fleet(&list[i])
+				for k := range list[i].Streams {
+					list[i].Streams[k].Cost = or(s.Cost, Cost{})
+				}
 			}
 			return list, true
 		}

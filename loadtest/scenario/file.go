@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"time"
 
@@ -20,9 +21,9 @@ import (
 const maxFile = 1 << 20
 
 // Load reads a scenario from a YAML file. Its rules are written as in a rules file. What the
-// settings say of the fleet, the flush and the duration beats the file; a limit, a window, a load
-// or a number of keys there is refused, since the file may have several. Errors are *rules.Error,
-// with the line, or those of reading.
+// settings say of the fleet, the flush and the duration beats the file; a limit, a window, a load,
+// a number of keys or a cost there is refused, since the file may have several. Errors are
+// *rules.Error, with the line, or those of reading.
 func Load(path string, s Settings) (Scenario, error) {
 	file, err := read(path)
 	if err != nil {
@@ -60,8 +61,10 @@ func (s *Scenario) apply(g Settings) error {
 	if g.Algorithm != nil || g.Burst != nil {
 		return &rules.Error{Reason: "algorithm and burst cannot be given beside a file"}
 	}
-	if g.Limit != nil || g.Window != nil || g.Buckets != nil || g.Load != nil || g.Keys != nil {
-		return &rules.Error{Reason: "limit, window, buckets, load and keys are said in the file: they cannot be given beside it"}
+	if g.Limit != nil || g.Window != nil || g.Buckets != nil || g.Load != nil || g.Keys != nil ||
+		g.Cost != nil {
+		return &rules.Error{Reason: "limit, window, buckets, load, keys and cost are said in the " +
+			"file: they cannot be given beside it"}
 	}
 	s.Duration = or(g.Duration, s.Duration)
 	g.Fleet(s)
@@ -204,7 +207,7 @@ func (s *Scenario) readStreams(list *yaml.Node) error {
 		if err != nil {
 			return err
 		}
-		if err := st.validate(len(s.Rules)); err != nil {
+		if err := st.validate(s.Rules); err != nil {
 			return errorAt(node, "stream: %v", err)
 		}
 		s.Streams = append(s.Streams, st)
@@ -213,7 +216,8 @@ func (s *Scenario) readStreams(list *yaml.Node) error {
 }
 
 func (s *Scenario) readStream(node *yaml.Node) (st Stream, err error) {
-	f, err := fieldsOf(node, "stream", nil, "rule", "keys", "zipf", "load", "rate", "phases", "route")
+	f, err := fieldsOf(node, "stream", nil,
+		"rule", "keys", "zipf", "load", "rate", "phases", "route", "cost")
 	if err != nil {
 		return st, err
 	}
@@ -234,6 +238,11 @@ func (s *Scenario) readStream(node *yaml.Node) (st Stream, err error) {
 	if route := f["route"]; route != nil {
 		if st.Route, err = ParseRoute(route.Value); err != nil {
 			return st, errorAt(route, "route: %v", err)
+		}
+	}
+	if cost := f["cost"]; cost != nil {
+		if st.Cost, err = ParseCost(cost.Value); err != nil {
+			return st, errorAt(cost, "cost: %v", err)
 		}
 	}
 	unit := rateOf(s.Rules[st.Rule], 1, max(st.Keys, 1))
@@ -318,6 +327,15 @@ func readRate(node *yaml.Node, f fields, unit float64) (from, to float64, err er
 		return 0, 0, errorAt(value, "%s: %q: want a number, or a range such as 0..5", name, value.Value)
 	}
 	return from * unit, to * unit, nil
+}
+
+// ParseCost reads what a request costs: a number of hits, or a range such as 1..50.
+func ParseCost(text string) (c Cost, err error) {
+	from, to, err := readRange(text, strconv.Atoi)
+	if err != nil || from < 1 || to < from || to > maxCost {
+		return c, fmt.Errorf("%q: want 1 to %d hits, or a range such as 1..50", text, maxCost)
+	}
+	return Cost{int32(from), int32(to)}, nil
 }
 
 // readRange reads one value, or two with .. between.

@@ -31,7 +31,7 @@ streams:
     zipf: 1.5
     load: 0.5
     route: hop 100ms
-  - {rule: logins, keys: new, rate: 50}
+  - {rule: logins, keys: new, rate: 50, cost: 2..5}
   - rule: logins
     phases:
       - {for: 1s, load: 2}
@@ -61,7 +61,7 @@ func TestLoad(t *testing.T) {
 	}
 	want := []Stream{
 		{Rule: 0, Keys: 10, Zipf: 1.5, Phases: always(500), Route: Route{Kind: Hop, Every: 100 * time.Millisecond}},
-		{Rule: 1, Phases: always(50)},
+		{Rule: 1, Phases: always(50), Cost: Cost{2, 5}},
 		{Rule: 1, Keys: 1, Phases: []Phase{
 			{Least: time.Second, Most: time.Second, From: 20, To: 20},
 			{Least: 500 * time.Millisecond, Most: time.Second, To: 30},
@@ -111,8 +111,11 @@ func TestRefusals(t *testing.T) {
 		{"    load: 0.5\n", "", 15, "want a load"},
 		{"load: 0.5", "{load: 0.5}", 0, "yaml"},
 		{"route: hop 100ms", "route: hop", 19, `route: "hop": want`},
-		{"rate: 50}", "rate: .inf}", 20, "rate"},
-		{"rate: 50}", "rate: 50, load: 1}", 20, "want a load"},
+		{"rate: 50,", "rate: .inf,", 20, "rate"},
+		{"rate: 50,", "rate: 50, load: 1,", 20, "want a load"},
+		{"cost: 2..5", "cost: 5..2", 20, `cost: "5..2": want 1 to`},
+		{"cost: 2..5", "cost: 0", 20, `cost: "0": want 1 to`},
+		{"algorithm: fixed_window", "algorithm: leaky_bucket", 20, "one by one"},
 		{"{for: 1s, load: 2}", "{for: 1s}", 23, "want a load"},
 		{"{for: 1s, load: 2}", "{load: 2}", 23, "phase: for is missing"},
 		{"{for: 1s, load: 2}", "{for: soon, load: 2}", 23, `for: "soon"`},

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/offpath-io/offpath/pkg/rules"
+	"github.com/offpath-io/offpath/pkg/window"
 )
 
 // Scenario is a description of traffic and of the fleet that it goes to.
@@ -56,13 +57,30 @@ type Stream struct {
 	Phases []Phase
 	// Route is which checker a hit goes to.
 	Route Route
+	// Cost of each hit.
+	Cost Cost
+}
+
+// Cost is what a request costs, in hits: any number from Least to Most, each as often. The zero
+// value is 1.
+type Cost struct{ Least, Most int32 }
+
+// mean returns the cost of a request in the mean.
+func (c Cost) mean() float64 { return max(float64(c.Least)+float64(c.Most), 2) / 2 }
+
+// String writes the cost as ParseCost reads it.
+func (c Cost) String() string {
+	if c.Most <= c.Least {
+		return fmt.Sprint(max(c.Least, 1))
+	}
+	return fmt.Sprintf("%d..%d", c.Least, c.Most)
 }
 
 // Phase is a stretch of time. Its length is drawn anew each time.
 type Phase struct {
 	Least, Most time.Duration
 	// From and To are the rate at its beginning and its end, in hits per second for all keys of the
-	// stream together.
+	// stream together. Requests that cost more come as much more seldom.
 	From, To float64
 }
 
@@ -88,6 +106,7 @@ const (
 	MaxDuration    = 366 * 24 * time.Hour
 	maxRate        = 1e9
 	maxStreams     = 26 // each has a letter
+	maxCost        = 1_000_000
 )
 
 // Title is the scenario's name, with its variant.
@@ -165,17 +184,21 @@ func (s *Scenario) Validate() error {
 		return err
 	}
 	for i := range s.Streams {
-		if err := s.Streams[i].validate(len(s.Rules)); err != nil {
+		if err := s.Streams[i].validate(s.Rules); err != nil {
 			return fmt.Errorf("stream %d: %w", i+1, err)
 		}
 	}
 	return nil
 }
 
-func (s *Stream) validate(rules int) error {
+func (s *Stream) validate(rules []rules.Rule) error {
 	switch {
-	case s.Rule < 0 || s.Rule >= rules:
-		return fmt.Errorf("rule %d of %d", s.Rule, rules)
+	case s.Rule < 0 || s.Rule >= len(rules):
+		return fmt.Errorf("rule %d of %d", s.Rule, len(rules))
+	case s.Cost != Cost{} && (s.Cost.Least < 1 || s.Cost.Most < s.Cost.Least || s.Cost.Most > maxCost):
+		return fmt.Errorf("a cost of %d to %d: want 1 to %d", s.Cost.Least, s.Cost.Most, maxCost)
+	case s.Cost.Most > 1 && rules[s.Rule].Window.Kind == window.Leaky:
+		return fmt.Errorf("a cost: hits leave a leaky bucket one by one")
 	case s.Keys < 0 || s.Keys > MaxKeys:
 		return fmt.Errorf("%d keys: want at most %d", s.Keys, MaxKeys)
 	case s.Zipf != 0 && !(s.Zipf > 1 && s.Zipf <= 10):

@@ -24,6 +24,7 @@ type Settings struct {
 	Keys                  *int
 	Duration              *time.Duration
 	Enforcement           *rules.Enforcement
+	Cost                  *Cost
 }
 
 func or[T any](given *T, otherwise T) T {

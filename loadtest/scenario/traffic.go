@@ -7,11 +7,12 @@ import (
 	"time"
 )
 
-// Hit is one request of cost 1.
+// Hit is one request.
 type Hit struct {
 	At      int64 // nanoseconds since the start of the warm-up
 	Key     int32 // its number among all keys of the traffic
 	Checker int32
+	Cost    int32 // in hits
 }
 
 // Traffic is a sequence of hits. It is for one goroutine.
@@ -63,7 +64,7 @@ func (t *Traffic) Next() (h Hit, ok bool) {
 		return Hit{}, false
 	}
 	h.At, h.Key = first.at, t.pick(first)
-	h.Checker = first.route.choose(h.At, h.Key)
+	h.Checker, h.Cost = first.route.choose(h.At, h.Key), first.cost()
 	first.advance()
 	return h, true
 }
@@ -78,6 +79,14 @@ func (t *Traffic) pick(s *stream) int32 {
 		return int32(s.base + int(s.zipf.Uint64()))
 	}
 	return int32(s.base + s.rand.IntN(s.Keys))
+}
+
+// cost draws what the next hit costs.
+func (s *stream) cost() int32 {
+	if s.Cost.Most <= s.Cost.Least {
+		return max(s.Cost.Least, 1)
+	}
+	return s.Cost.Least + s.rand.Int32N(s.Cost.Most-s.Cost.Least+1)
 }
 
 // Rule returns the index of the rule that a key of this traffic is under.
@@ -172,7 +181,7 @@ func (s *stream) advance() {
 		}
 		p := s.Phases[s.phase]
 		highest := max(p.From, p.To)
-		gap := s.rand.ExpFloat64() / highest * float64(time.Second)
+		gap := s.rand.ExpFloat64() * s.Cost.mean() / highest * float64(time.Second)
 		if highest == 0 || !(gap < float64(s.end-s.at)) {
 			s.at = s.end // the process has no memory: it may begin anew here
 			continue
@@ -222,7 +231,7 @@ func (f *fixedStream) next() (Hit, bool) {
 	}
 	h := f.plan.Hits[f.given]
 	f.given++
-	hit := Hit{At: int64(h.At), Key: int32(h.Key)}
+	hit := Hit{At: int64(h.At), Key: int32(h.Key), Cost: 1}
 	hit.Checker = f.route.choose(hit.At, hit.Key)
 	return hit, true
 }

@@ -114,6 +114,25 @@ func TestRates(t *testing.T) {
 	}
 }
 
+// TestCosts: a load is in times the limit, whatever a request costs, and each cost is as frequent.
+func TestCosts(t *testing.T) {
+	sc := builtinOf(t, "steady", Settings{Cost: &Cost{1, 9}})
+	var requests [10]int
+	var hits, n int
+	for _, h := range all(New(&sc, 1)) {
+		requests[h.Cost]++
+		hits, n = hits+int(h.Cost), n+1
+	}
+	if want := sc.Hits(); math.Abs(float64(hits)-want) > 0.02*want {
+		t.Errorf("%d hits, want about %.0f", hits, want)
+	}
+	for cost, got := range requests[1:] {
+		if math.Abs(float64(got)-float64(n)/9) > 5*math.Sqrt(float64(n)/9) {
+			t.Errorf("%d of %d requests cost %d", got, n, cost+1)
+		}
+	}
+}
+
 func TestKeys(t *testing.T) {
 	walk := builtinOf(t, "keywalk", Settings{Duration: new(time.Second)})
 	traffic := New(&walk, 1)

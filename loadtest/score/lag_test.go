@@ -79,10 +79,10 @@ func TestLag(t *testing.T) {
 	for second := range 4 {
 		from := at(time.Duration(2+second) * time.Second)
 		bucket := sc.Rules[0].Window.Bucket(from)
-		s.Hit(from, scenario.Hit{Checker: 1}, false) // so that it holds the key
+		s.Hit(from, scenario.Hit{Checker: 1, Cost: 1}, false) // so that it holds the key
 		for i := range 100 {
 			now := from + int64(i+1)*int64(9*time.Millisecond)
-			s.Hit(now, scenario.Hit{}, true)
+			s.Hit(now, scenario.Hit{Cost: 1}, true)
 			number++
 			w.counted(now, bucket, number, uint64(i+1))
 			lag := time.Millisecond
@@ -124,8 +124,8 @@ func TestWordOfAWindowThatIsOver(t *testing.T) {
 		s, w := newScore(sc), newWire(t, sc)
 		now := at(2900 * time.Millisecond)
 		bucket := sc.Rules[0].Window.Bucket(now)
-		s.Hit(now-1, scenario.Hit{Checker: 1}, false) // so that it holds the key
-		s.Hit(now, scenario.Hit{}, true)
+		s.Hit(now-1, scenario.Hit{Checker: 1, Cost: 1}, false) // so that it holds the key
+		s.Hit(now, scenario.Hit{Cost: 1}, true)
 		w.counted(now, bucket, 1, 1)
 		w.told(now+int64(200*time.Millisecond), bucket, 1)
 		if l := s.Lag(w.traces, at(time.Minute)); l.Samples != want.Samples || l.Never != want.Never {

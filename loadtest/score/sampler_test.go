@@ -47,7 +47,7 @@ func TestSampled(t *testing.T) {
 		s := newScore(tenASecond(2, 1))
 		for _, st := range test.steps {
 			for i := range st.n {
-				s.Hit(at(st.at+time.Duration(i)*ms), scenario.Hit{}, st.allowed)
+				s.Hit(at(st.at+time.Duration(i)*ms), scenario.Hit{Cost: 1}, st.allowed)
 			}
 		}
 		if got := s.lag.times(); !slices.Equal(got, test.want) {
@@ -61,7 +61,7 @@ func TestHolders(t *testing.T) {
 	const many = 2*TracedCheckers + 1
 	s, traced := newScore(tenASecond(many, 1)), traced(many)
 	ask := func(when time.Duration, checker int, allowed bool) {
-		s.Hit(at(when), scenario.Hit{Checker: int32(checker)}, allowed)
+		s.Hit(at(when), scenario.Hit{Checker: int32(checker), Cost: 1}, allowed)
 	}
 	ask(firstSecond+100*ms, traced[5], true)       // too long ago
 	ask(firstSecond+200*ms, traced[2], true)       // just too long ago
@@ -98,7 +98,7 @@ func TestManySamples(t *testing.T) {
 		sc := tenASecond(2, 1)
 		s := newSampler(sc, scenario.New(sc, 1))
 		for i := range n {
-			s.note(at(firstSecond)+int64(i), 0, scenario.Hit{}, true, true)
+			s.note(at(firstSecond)+int64(i), 0, scenario.Hit{Cost: 1}, true, true)
 		}
 		if len(s.hits) >= mostSamples || len(s.hits) < mostSamples/2-1 {
 			t.Errorf("%d of %d are kept", len(s.hits), n)

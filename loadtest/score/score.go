@@ -50,9 +50,9 @@ func (s *Score) Hit(now int64, h scenario.Hit, allowed bool) {
 	now = max(now, s.last)
 	s.last = now
 	rule := s.traffic.Rule(h.Key)
-	count := s.judge.Hit(now, rule, h.Key, allowed)
+	count := s.judge.Hit(now, rule, h.Key, int64(h.Cost), allowed)
 	if allowed {
-		s.admitted++
+		s.admitted += int64(h.Cost)
 	}
 	if now >= s.from && now < s.to {
 		s.lag.note(now, rule, h, allowed, 2*count >= float64(s.judge.Limit(rule)))
@@ -200,8 +200,11 @@ func Params(s *scenario.Scenario) result.Params {
 			Enforcement: r.Enforcement.String(),
 		})
 	}
-	for _, st := range s.Streams {
+	for i, st := range s.Streams {
 		p.Keys += st.Keys
+		if i == 0 && st.Cost.Most > 1 {
+			p.Cost = st.Cost.String()
+		}
 	}
 	if s.Fixed != nil {
 		p.Keys = len(s.Fixed.Keys)

@@ -56,7 +56,7 @@ func TestRun(t *testing.T) {
 	second := time.Second
 	ask := func(from time.Duration, key int32, n int, allowed bool) {
 		for i := range n {
-			s.Hit(at(from)+int64(i), scenario.Hit{Key: key}, allowed)
+			s.Hit(at(from)+int64(i), scenario.Hit{Key: key, Cost: 1}, allowed)
 		}
 	}
 	ask(1*second, 0, 4, true)
@@ -108,7 +108,7 @@ func TestRunEndsEarly(t *testing.T) {
 	}{{time.Second, 0, 0, 0}, {2 * time.Second, 0, 0, 0}, {4 * time.Second, 6, 2, 3}} {
 		s := newScore(tenASecond(1, 1))
 		for i := range test.hits {
-			s.Hit(at(2*time.Second-time.Duration(i)), scenario.Hit{}, true)
+			s.Hit(at(2*time.Second-time.Duration(i)), scenario.Hit{Cost: 1}, true)
 		}
 		if r := s.Run(at(test.end)); r.Hits != test.hits || r.MeasuredSeconds != test.seconds || r.OfferedRate != test.rate {
 			t.Errorf("stopped after %v: %d hits, %v s, %v a second; want %+v", test.end, r.Hits, r.MeasuredSeconds, r.OfferedRate, test)

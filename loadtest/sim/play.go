@@ -133,7 +133,7 @@ func (l *looker) advance(until int64) (interrupted bool) {
 func (w *world) hit(h scenario.Hit, traffic *scenario.Traffic, s *score.Score) {
 	c := w.checkers[h.Checker]
 	l := c.Limiters[traffic.Rule(h.Key)]
-	d := l.Check(traffic.Text(h.Key), 1)
+	d := l.Check(traffic.Text(h.Key), int64(h.Cost))
 	if d.Allowed || !w.mayWait(l, d) {
 		s.Hit(w.now, h, d.Allowed)
 	} else {

@@ -109,6 +109,20 @@ func TestOneCheckerIsExact(t *testing.T) {
 	}
 }
 
+// TestOneCheckerIsExactByCost: nor is it off by a request that is larger than the room.
+func TestOneCheckerIsExactByCost(t *testing.T) {
+	for _, a := range []rules.Algorithm{
+		rules.SlidingWindow, rules.FixedWindow, rules.SlidingLog, rules.TokenBucket,
+	} {
+		s := short(scenario.Settings{Checkers: new(1), Algorithm: &a, Cost: &scenario.Cost{Least: 1, Most: 50}})
+		r := simulate(t, scenarioOf(t, "burst", s), Options{Seed: 1, Delay: 3 * time.Millisecond})
+		if r.Admitted != r.OracleAdmitted || r.OverWorstWindow > 0 || r.WrongAllowShareExact != 0 ||
+			r.FalseDenialShareExact != 0 || r.Denied == 0 {
+			t.Errorf("%v: admitted %d, the oracle %d; %+v", a, r.Admitted, r.OracleAdmitted, r.Accuracy)
+		}
+	}
+}
+
 func TestInterrupted(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	sc := scenarioOf(t, "steady", scenario.Settings{})

@@ -29,7 +29,7 @@ func (w *world) mayWait(l *check.Limiter, d check.Decision) bool {
 // retry lets those who wait at a checker ask again.
 func (w *world) retry(c *checker) {
 	w.waiting = slices.DeleteFunc(w.waiting, func(x waiter) bool {
-		if x.checker != c || !x.limiter.Check(x.text, 1).Allowed {
+		if x.checker != c || !x.limiter.Check(x.text, int64(x.hit.Cost)).Allowed {
 			return false
 		}
 		w.judge(x.hit, true)
