@@ -151,6 +151,7 @@ func (w *world) advance(until int64) {
 		if !ok {
 			message = never
 		}
+		w.woken.each(func(i int) { w.due.sooner(i, max(w.now, w.checkers[i].last+stepFloor)) })
 		i, step := w.due.first()
 		if step <= w.now {
 			w.step(i)
@@ -207,9 +208,6 @@ func (w *world) settle() {
 	}
 	w.plan = nil
 	w.bus.SetFaults(membus.Faults{})
-	for i := range w.checkers {
-		w.bus.Cut("c"+strconv.Itoa(i), false)
-	}
 	for range int(mostSettling / settleEvery) {
 		w.advance(w.now + int64(settleEvery))
 		if w.rests() {

@@ -108,6 +108,7 @@ type world struct {
 	workers  []*worker
 	checkers []*checker
 	due      queue // of steps: checkers first, then workers
+	woken    woken // by messages
 	plan     []action
 	waiting  []waiter // in the order of their deadlines
 	judge    func(h scenario.Hit, allowed bool)
@@ -153,6 +154,16 @@ type checker struct {
 	skew int64
 	last int64 // time of the last step
 	cuts int   // partitions that keep it off the network
+}
+
+// isWoken returns whether the checker has asked for an early step since the last call.
+func (c *checker) isWoken() bool {
+	select {
+	case <-c.Wake():
+		return true
+	default:
+		return false
+	}
 }
 
 // action is something that happens at a time that is known beforehand.
@@ -230,7 +241,7 @@ func newWorld(sc *scenario.Scenario, o Options, traces []*tap.Trace) (*world, er
 		scenario: sc, o: o, rand: rand.New(rand.NewPCG(o.Seed, 0x73696d)),
 		bus: membus.New(membus.Options{Seed: o.Seed, Faults: membus.Faults{
 			Delay: o.Delay, Jitter: o.Jitter, Lose: o.Loss, Repeat: o.Repeat, RepeatWithin: 2*o.Delay + time.Second,
-		}}),
+		}, Broadcast: onAllCores}),
 		memory: memstore.New(),
 	}
 	w.store = tap.NewStore(w.memory)
@@ -276,7 +287,9 @@ func (w *world) addChecker(i int, set *rules.Set, trace *tap.Trace) error {
 		if kind == events.KindGrant {
 			w.retry(c)
 		}
-		w.heed(i, c)
+		if c.isWoken() {
+			w.woken.add(i)
+		}
 	})
 	w.checkers = append(w.checkers, c)
 	// Checkers do not start in the same instant, and so do not flush in it.
@@ -286,10 +299,8 @@ func (w *world) addChecker(i int, set *rules.Set, trace *tap.Trace) error {
 
 // heed brings a checker's next step forward if it asks for that.
 func (w *world) heed(i int, c *checker) {
-	select {
-	case <-c.Wake():
+	if c.isWoken() {
 		w.due.sooner(i, max(w.now, c.last+stepFloor))
-	default:
 	}
 }
 

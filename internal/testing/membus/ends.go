@@ -155,8 +155,11 @@ type message struct {
 	toOwner bool
 	worker  int // whom it is for, of what workers tell each other
 	payload []byte
-	due     int64
-	order   uint64
+	// everybody is the names of the checkers that it is for, of a broadcast whose copies arrive at
+	// one time; nil otherwise.
+	everybody []string
+	due       int64
+	order     uint64
 }
 
 // messages is a heap by time of delivery, then by order of sending.

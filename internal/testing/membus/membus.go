@@ -40,10 +40,14 @@ type Options struct {
 	Faults Faults
 	// Seed decides which messages meet a fault and which worker gets a report.
 	Seed uint64
+	// Broadcast hands over the copies of a broadcast that arrive at one time: it calls deliver for
+	// 0 to n−1, maybe from several goroutines, and returns when all calls have. If it is nil, they
+	// come one after the other.
+	Broadcast func(n int, deliver func(i int))
 }
 
 // Bus is the network. Its methods are safe for concurrent use; handlers run one at a time, in the
-// goroutine that calls Step or Run, and may send.
+// goroutine that calls Step or Run (but for [Options.Broadcast]), and may send.
 type Bus struct {
 	mu       sync.Mutex
 	rand     *rand.Rand
@@ -58,16 +62,27 @@ type Bus struct {
 	cut      map[string]ways
 	wake     chan struct{}
 	deliver  sync.Mutex
+	together func(n int, deliver func(i int))
 }
 
 // New returns a bus that nobody is attached to yet.
 func New(o Options) *Bus {
+	if o.Broadcast == nil {
+		o.Broadcast = inTurn
+	}
 	return &Bus{
+		together: o.Broadcast,
 		rand:     rand.New(rand.NewPCG(o.Seed, 0x6f666670617468)),
 		faults:   o.Faults,
 		checkers: make(map[string][]*Checker),
 		cut:      make(map[string]ways),
 		wake:     make(chan struct{}, 1),
+	}
+}
+
+func inTurn(n int, deliver func(i int)) {
+	for i := range n {
+		deliver(i)
 	}
 }
 
@@ -89,7 +104,9 @@ func (b *Bus) Cut(checker string, off bool) { b.CutWays(checker, off, off) }
 func (b *Bus) CutWays(checker string, from, to bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.cut[checker] = ways{from, to}
+	if b.cut[checker] = (ways{from, to}); !from && !to {
+		delete(b.cut, checker)
+	}
 }
 
 // Pending returns how many messages are under way.
@@ -161,14 +178,21 @@ func (b *Bus) send(m message) {
 }
 
 // broadcast puts a message on its way to every checker: one each, so that each meets the network's
-// faults on its own.
+// faults on its own. If there is none that could tell the copies apart before they arrive, they
+// travel as one message, so that a large fleet does not fill the queue.
 func (b *Bus) broadcast(kind events.Kind, payload []byte) {
-	payload = slices.Clone(payload)
+	m := message{kind: kind, payload: slices.Clone(payload)}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.look()
-	for _, name := range b.names {
-		b.dispatch(message{kind: kind, checker: name, payload: payload})
+	if f := b.faultsOf(kind); f.Lose == 0 && f.Repeat == 0 && f.Jitter == 0 && len(b.cut) == 0 {
+		m.everybody = slices.Clip(b.names)
+		b.enqueue(m, f.Delay)
+	} else {
+		for _, name := range b.names {
+			m.checker = name
+			b.dispatch(m)
+		}
 	}
 	b.nudge()
 }
@@ -203,10 +227,7 @@ func (b *Bus) nudge() {
 
 // dispatch queues a message, or loses it, or queues it twice.
 func (b *Bus) dispatch(m message) {
-	f := b.faults
-	if len(f.Only) > 0 && !slices.Contains(f.Only, m.kind) {
-		f = Faults{}
-	}
+	f := b.faultsOf(m.kind)
 	if b.isCut(m) || b.chance(f.Lose) {
 		return
 	}
@@ -214,6 +235,14 @@ func (b *Bus) dispatch(m message) {
 	if b.chance(f.Repeat) {
 		b.enqueue(m, f.Delay+b.upTo(f.RepeatWithin))
 	}
+}
+
+// faultsOf returns the faults that messages of a kind meet.
+func (b *Bus) faultsOf(kind events.Kind) Faults {
+	if len(b.faults.Only) > 0 && !slices.Contains(b.faults.Only, kind) {
+		return Faults{}
+	}
+	return b.faults
 }
 
 func (b *Bus) enqueue(m message, after time.Duration) {
@@ -230,23 +259,31 @@ func (b *Bus) receiver(m message) func() {
 	if m.kind == events.KindMember {
 		return b.memberCall(m)
 	}
-	if b.isCut(m) {
+	to := b.handlers(nil, m)
+	for _, m.checker = range m.everybody {
+		to = b.handlers(to, m)
+	}
+	if len(to) == 0 {
 		return nil
 	}
-	to := make([]func(events.Kind, []byte), 0, 1)
+	deliver := func(i int) { to[i](m.kind, m.payload) }
+	if len(m.everybody) > 0 {
+		return func() { b.together(len(to), deliver) }
+	}
+	return func() { inTurn(len(to), deliver) }
+}
+
+// handlers appends the handlers of the checkers of m's name, unless these are cut off.
+func (b *Bus) handlers(to []func(events.Kind, []byte), m message) []func(events.Kind, []byte) {
+	if b.isCut(m) {
+		return to
+	}
 	for _, c := range b.checkers[m.checker] {
 		if c.handle != nil {
 			to = append(to, c.handle)
 		}
 	}
-	if len(to) == 0 {
-		return nil
-	}
-	return func() {
-		for _, handle := range to {
-			handle(m.kind, m.payload)
-		}
-	}
+	return to
 }
 
 // answers are the kinds of messages that workers get, and those of the answers.
