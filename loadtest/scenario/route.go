@@ -1,6 +1,7 @@
 package scenario
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"strconv"
@@ -19,7 +20,8 @@ const (
 	RoundRobin
 	// Hash: always the same one for a key.
 	Hash
-	// Hop: the same one for a key for some time (Route.Every), then the next.
+	// Hop: the same one for a key for some time (Route.Every), then the next; only most hits
+	// (Route.Share), if there is a share.
 	Hop
 	// Skew: most hits (Route.Share) go to the first checker, the others to any other.
 	Skew
@@ -29,7 +31,7 @@ const (
 type Route struct {
 	Kind  RouteKind
 	Every time.Duration // of Hop
-	Share float64       // of Skew, 0 to 1
+	Share float64       // of Skew, 0 to 1; of Hop, 0 for all hits
 }
 
 // String describes the route.
@@ -40,6 +42,9 @@ func (r Route) String() string {
 	case Hash:
 		return "hash"
 	case Hop:
+		if r.Share > 0 {
+			return fmt.Sprintf("hop %v %g%%", r.Every, 100*r.Share)
+		}
 		return fmt.Sprintf("hop %v", r.Every)
 	case Skew:
 		return fmt.Sprintf("skew %g%%", 100*r.Share)
@@ -53,8 +58,8 @@ func (r Route) validate() error {
 		return fmt.Errorf("unknown route")
 	case r.Kind == Hop && r.Every < time.Millisecond:
 		return fmt.Errorf("route hop every %v: want at least 1ms", r.Every)
-	case r.Kind == Skew && !(r.Share >= 0 && r.Share <= 1):
-		return fmt.Errorf("route skew by %v: want 0 to 1", r.Share)
+	case !(r.Share >= 0 && r.Share <= 1):
+		return fmt.Errorf("route by a share of %v: want 0 to 1", r.Share)
 	}
 	return nil
 }
@@ -80,14 +85,23 @@ func (r *router) choose(at int64, key int32) int32 {
 	case Hash:
 		return int32(scatter(key) % uint64(n))
 	case Hop:
-		return int32((scatter(key) + uint64(at/int64(r.Every))) % uint64(n))
-	case Skew:
-		if r.rand.Float64() < r.Share {
-			return 0
+		first := int((scatter(key) + uint64(at/int64(r.Every))) % uint64(n))
+		if r.Share == 0 {
+			return int32(first)
 		}
-		return int32(1 + r.rand.IntN(n-1))
+		return r.mostTo(first)
+	case Skew:
+		return r.mostTo(0)
 	}
 	return int32(r.rand.IntN(n))
+}
+
+// mostTo chooses the first checker for the route's share of the hits, and any other for the rest.
+func (r *router) mostTo(first int) int32 {
+	if r.rand.Float64() < r.Share {
+		return int32(first)
+	}
+	return int32((first + 1 + r.rand.IntN(r.checkers-1)) % r.checkers)
 }
 
 // scatter is the finaliser of splitmix64: near keys go to different checkers.
@@ -98,22 +112,35 @@ func scatter(key int32) uint64 {
 	return x ^ x>>31
 }
 
-// ParseRoute reads random, round_robin, hash, "hop 200ms" or "skew 90%".
+// ParseRoute reads random, round_robin, hash, "hop 200ms", "hop 3s 90%" or "skew 90%".
 func ParseRoute(text string) (Route, error) {
-	kind, rest, _ := strings.Cut(strings.TrimSpace(text), " ")
-	rest = strings.TrimSpace(rest)
 	plain := map[string]RouteKind{"random": Random, "round_robin": RoundRobin, "hash": Hash}
-	if k, ok := plain[kind]; ok && rest == "" {
-		return Route{Kind: k}, nil
+	words := strings.Fields(text)
+	r, err := Route{}, errors.New("unknown")
+	switch kind, ok := plain[strings.Join(words, " ")]; {
+	case ok:
+		return Route{Kind: kind}, nil
+	case len(words) < 2:
+	case words[0] == "skew":
+		r.Kind = Skew
+		r.Share, err = parseShare(words[1:])
+	case words[0] == "hop":
+		r.Kind = Hop
+		if r.Every, err = time.ParseDuration(words[1]); err == nil && len(words) > 2 {
+			r.Share, err = parseShare(words[2:])
+		}
 	}
-	if every, err := time.ParseDuration(rest); kind == "hop" && err == nil {
-		r := Route{Kind: Hop, Every: every}
-		return r, r.validate()
+	if err != nil {
+		return Route{}, fmt.Errorf(`%q: want random, round_robin, hash, "hop 200ms", "hop 3s 90%%" or "skew 90%%"`, text)
 	}
-	share, isShare := strings.CutSuffix(rest, "%")
-	if percent, err := strconv.ParseFloat(share, 64); kind == "skew" && isShare && err == nil {
-		r := Route{Kind: Skew, Share: percent / 100}
-		return r, r.validate()
+	return r, r.validate()
+}
+
+func parseShare(words []string) (float64, error) {
+	number, isPercent := strings.CutSuffix(words[0], "%")
+	percent, err := strconv.ParseFloat(number, 64)
+	if len(words) > 1 || !isPercent || err != nil {
+		return 0, errors.New("want a percentage")
 	}
-	return Route{}, fmt.Errorf(`%q: want random, round_robin, hash, "hop 200ms" or "skew 90%%"`, text)
+	return percent / 100, nil
 }

@@ -236,7 +236,8 @@ func TestRoutes(t *testing.T) {
 func TestParseRoute(t *testing.T) {
 	for text, want := range map[string]Route{
 		"random": {}, "round_robin": {Kind: RoundRobin}, " hash ": {Kind: Hash},
-		"hop 200ms": {Kind: Hop, Every: 200 * time.Millisecond}, "skew 90%": {Kind: Skew, Share: 0.9},
+		"hop 200ms":  {Kind: Hop, Every: 200 * time.Millisecond},
+		"hop 3s 90%": {Kind: Hop, Every: 3 * time.Second, Share: 0.9}, "skew 90%": {Kind: Skew, Share: 0.9},
 	} {
 		got, err := ParseRoute(text)
 		if err != nil || got != want {
@@ -246,7 +247,7 @@ func TestParseRoute(t *testing.T) {
 			t.Errorf("%q: %q is read as %+v, %v", text, got, again, err)
 		}
 	}
-	for _, text := range []string{"", "any", "random 3", "hop", "hop 1us", "hop x", "skew", "skew 90", "skew 101%", "skew -1%", "skew NaN%"} {
+	for _, text := range []string{"", "any", "random 3", "hop", "hop 1us", "hop x", "hop 3s 90", "hop 3s 101%", "hop 3s 90% x", "skew", "skew 90", "skew 101%", "skew -1%", "skew NaN%"} {
 		if r, err := ParseRoute(text); err == nil {
 			t.Errorf("%q is taken as %+v", text, r)
 		}

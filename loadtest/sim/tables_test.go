@@ -6,6 +6,7 @@ import (
 	"io"
 	"math"
 	"os"
+	"path/filepath"
 	"regexp"
 	"runtime"
 	"slices"
@@ -383,6 +384,45 @@ func TestAccuracyOfSmallLimits(t *testing.T) {
 			holdRow(t, row[1:], []float64{mean(got[0]), slices.Max(got[0]), mean(got[1]), mean(got[2]), mean(without[0])})
 		})
 	}
+}
+
+// TestAccuracyOfOtherTraffic holds means and worst of seeds 1 to 5 of the streams that the table
+// has, each under one rule: both errors, the total against an exact limiter's, and the reports per
+// 1,000 hits. In the quick suite it has one row.
+func TestAccuracyOfOtherTraffic(t *testing.T) {
+	_, rows := tableAfter(t, "accuracy.md", "### Other traffic")
+	for i, row := range rows {
+		if testing.Short() && i > 0 {
+			break
+		}
+		t.Run(row[0]+", "+row[2]+" checkers", func(t *testing.T) {
+			t.Parallel()
+			checkers, err := strconv.Atoi(row[2])
+			must(t, err)
+			sc := ofStream(t, row[1], strings.Trim(row[3], "`"), checkers)
+			var over, wrong, denied, total, reports []float64
+			for seed := range uint64(5) {
+				r := simulate(t, sc, Options{Seed: seed + 1, Delay: 2 * time.Millisecond})
+				over, wrong = append(over, r.OverWorstWindow), append(wrong, r.WrongAllowShare)
+				denied, total = append(denied, r.FalseDenialShare), append(total, r.OverTotal)
+				reports = append(reports, r.ReportsPer1000/100) // figures are in per cent
+			}
+			holdRow(t, row[4:], []float64{
+				mean(over), slices.Max(over), mean(wrong), mean(denied), slices.Max(denied), mean(total), mean(reports),
+			})
+		})
+	}
+}
+
+// ofStream returns the scenario of one stream, written in YAML, under a limit per second.
+func ofStream(t *testing.T, limit, stream string, checkers int) *scenario.Scenario {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "stream.yaml")
+	text := "rules: [{ name: per-user, key: [user], limit: " + limit + "/s }]\nstreams:\n  - " + stream + "\n"
+	must(t, os.WriteFile(path, []byte(text), 0o600))
+	sc, err := scenario.Load(path, scenario.Settings{Checkers: &checkers})
+	must(t, err)
+	return &sc
 }
 
 // TestAccuracyOnBadNetworks holds the figures with clocks that are off, jitter, loss, and long

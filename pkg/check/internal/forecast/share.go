@@ -18,6 +18,7 @@ type share struct {
 
 	fullAt           int64   // time of the last full round
 	atFull           float64 // own hits reported by that time
+	minor            bool    // the part is less than half of an equal one
 	open             bool    // it has not been used yet: further updates of it may come
 	taken            int32   // full rounds that were used
 	baseOwn, baseAll float64 // at the full round before
@@ -45,15 +46,17 @@ func newShare(checkers float64) share { return share{part: 1 / checkers} }
 func (s *share) isKnown() bool { return s.unrest < restless && s.own >= fewest }
 
 // estimate returns how many hits there are in all, when m are expected and this checker has seen n.
+// Far more than its part of m are growth if traffic is spread evenly. Where nearly all of it came to
+// others, it has rather moved.
 func (s *share) estimate(m, n float64) float64 {
+	contradicts := s.contradicts(m, n)
 	switch {
-	case s.isKnown() && s.contradicts(m, n):
-		m = n / s.part
-	case s.isKnown():
-	case s.contradicts(m, n):
-		return n
-	default:
+	case contradicts && (!s.isKnown() || s.minor):
+		return max(m, n)
+	case !s.isKnown():
 		return m
+	case contradicts:
+		m = n / s.part
 	}
 	if m <= 0 {
 		return 0
@@ -139,6 +142,7 @@ func (s *share) learn(own, all, checkers float64) {
 	keep := math.Exp(-all / memory)
 	s.own, s.all = s.own*keep+own, s.all*keep+all
 	s.part = (s.own + sharePrior/checkers) / (s.all + sharePrior)
+	s.minor = 2*s.part*checkers < 1
 }
 
 // trust is the weight of an expectation against the own hits seen, in hits.

@@ -1,6 +1,7 @@
 package forecast
 
 import (
+	"math"
 	"math/rand/v2"
 	"testing"
 )
@@ -86,6 +87,24 @@ func TestShareIsLearnt(t *testing.T) {
 			return random(r, test.mean, test.part)()
 		})
 		near(t, test.why+": after half a minute", a.part, test.part, test.give)
+	}
+}
+
+// Many own hits where few were expected are growth of the whole traffic where it is spread evenly.
+// Where nearly all of it came to others, it has rather moved here.
+func TestMovedTrafficIsNotTakenForGrown(t *testing.T) {
+	for _, test := range []struct{ part, expected, own, all float64 }{
+		{0.125, 20, 20, 160},
+		{0.9, 20, 60, 67},
+		{0.02, 20, 20, 20},
+		{0.02, 20, 60, 60},
+		{0.02, 20, 1, 25},
+	} {
+		a := newAmong(8)
+		a.fullRounds(100, random(rand.New(rand.NewPCG(1, 2)), 40, test.part))
+		if got := a.estimate(test.expected, test.own); !a.isKnown() || math.Abs(got-test.all) > test.all/10 {
+			t.Errorf("%+v: all are %.1f", test, got)
+		}
 	}
 }
 
