@@ -8,8 +8,8 @@ import (
 	"github.com/offpath-io/offpath/pkg/rules"
 )
 
-// TestSmallLimitsByTurns: who calls as often as a small limit allows, each time at another checker,
-// is denied nothing; not in quick succession, either.
+// TestSmallLimitsByTurns: as many calls as a small limit allows, each at another checker, all pass,
+// also in quick succession.
 func TestSmallLimitsByTurns(t *testing.T) {
 	for _, test := range []struct {
 		checkers uint32
