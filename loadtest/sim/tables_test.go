@@ -24,9 +24,8 @@ import (
 // The tables of the documentation are the bounds: tests of this file read them, and simulate what
 // each cell says.
 
-// tableAfter returns the rows of the first table after a text in a document, without the lines of
-// its header, and those of the header.
-func tableAfter(t *testing.T, document, text string) (header []string, rows [][]string) {
+// after returns what stands after a text in a document.
+func after(t *testing.T, document, text string) string {
 	t.Helper()
 	data, err := os.ReadFile("../../docs/" + document)
 	must(t, err)
@@ -34,7 +33,14 @@ func tableAfter(t *testing.T, document, text string) (header []string, rows [][]
 	if !found {
 		t.Fatalf("%s has no %q", document, text)
 	}
-	for line := range strings.Lines(rest) {
+	return rest
+}
+
+// tableAfter returns the rows of the first table after a text in a document, without the lines of
+// its header, and those of the header.
+func tableAfter(t *testing.T, document, text string) (header []string, rows [][]string) {
+	t.Helper()
+	for line := range strings.Lines(after(t, document, text)) {
 		if !strings.HasPrefix(line, "|") {
 			if len(rows) > 0 {
 				break
@@ -399,7 +405,8 @@ func TestAccuracyOfOtherTraffic(t *testing.T) {
 			t.Parallel()
 			checkers, err := strconv.Atoi(row[2])
 			must(t, err)
-			sc := ofStream(t, row[1], strings.Trim(row[3], "`"), checkers)
+			sc := ofYAML(t, "rules: [{ name: per-user, key: [user], limit: "+row[1]+"/s }]\nstreams:\n  - "+strings.Trim(row[3], "`"),
+				scenario.Settings{Checkers: &checkers})
 			var over, wrong, denied, total, reports []float64
 			for seed := range uint64(5) {
 				r := simulate(t, sc, Options{Seed: seed + 1, Delay: 2 * time.Millisecond})
@@ -414,15 +421,37 @@ func TestAccuracyOfOtherTraffic(t *testing.T) {
 	}
 }
 
-// ofStream returns the scenario of one stream, written in YAML, under a limit per second.
-func ofStream(t *testing.T, limit, stream string, checkers int) *scenario.Scenario {
+// ofYAML returns the scenario of a file.
+func ofYAML(t *testing.T, text string, settings scenario.Settings) *scenario.Scenario {
 	t.Helper()
-	path := filepath.Join(t.TempDir(), "stream.yaml")
-	text := "rules: [{ name: per-user, key: [user], limit: " + limit + "/s }]\nstreams:\n  - " + stream + "\n"
+	path := filepath.Join(t.TempDir(), "scenario.yaml")
 	must(t, os.WriteFile(path, []byte(text), 0o600))
-	sc, err := scenario.Load(path, scenario.Settings{Checkers: &checkers})
+	sc, err := scenario.Load(path, settings)
 	must(t, err)
 	return &sc
+}
+
+// TestAskedEverywhereAtOnce holds what passes of a key that is asked for at three checkers at the
+// same moment, by enforcement, and by whether callers wait for permits.
+func TestAskedEverywhereAtOnce(t *testing.T) {
+	const heading = "### Strict"
+	_, rows := tableAfter(t, "accuracy.md", heading)
+	_, text, _ := strings.Cut(after(t, "accuracy.md", heading), "```yaml\n")
+	text, _, _ = strings.Cut(text, "```")
+	for _, row := range rows {
+		enforcement := strings.Trim(row[0], "`")
+		t.Run(enforcement+" "+row[1], func(t *testing.T) {
+			acquire, err := time.ParseDuration(row[1])
+			must(t, err)
+			sc := ofYAML(t, strings.Replace(text, "enforcement: async", "enforcement: "+enforcement, 1), scenario.Settings{})
+			var over, total []float64
+			for seed := range uint64(5) {
+				r := simulate(t, sc, Options{Seed: seed + 1, Delay: 2 * time.Millisecond, Acquire: acquire})
+				over, total = append(over, r.OverWorstWindow), append(total, r.OverTotal)
+			}
+			holdRow(t, row[2:], []float64{mean(over), slices.Max(over), mean(total)})
+		})
+	}
 }
 
 // TestAccuracyOnBadNetworks holds the figures with clocks that are off, jitter, loss, and long
