@@ -59,6 +59,6 @@ func (r *Reporter) patience() time.Duration {
 const (
 	// mostWaits bounds the back-off of repeats, in multiples of Tuning.ReportTimeout.
 	mostWaits     = 8
-	manyTrips     = 8
+	manyTrips     = 3
 	leastPatience = 25 * time.Millisecond
 )
