@@ -42,6 +42,7 @@ var groups = []group{
 	{"Accuracy", accuracy},
 	{"Decisions", decisions},
 	{"Counting", counting},
+	{"Traffic", traffic},
 	{"Conservation", conservation},
 	{"Parameters", parameters},
 }
@@ -100,6 +101,31 @@ var counting = []column{
 	{"refresh|/s", "refresh, per checker and second", 0, func(r result.Run) string { return scaled(r.RefreshBytes, bytes) }},
 	{"memory,|checker", "memory per key, in a checker", 0, func(r result.Run) string { return ifAny(r.Memory.CheckerBytes, bytes) }},
 	{"memory,|store", "memory per key, in the store", 0, func(r result.Run) string { return ifAny(r.Memory.StoreBytes, bytes) }},
+}
+
+var traffic = []column{
+	{"checkers|send", "checkers send, messages and bytes per second", 0, sent(func(t result.Traffic) result.Flow { return t.Checkers })},
+	{"checkers|hear", "checkers hear, messages and bytes per second", 0, heard(func(t result.Traffic) result.Flow { return t.Checkers })},
+	{"aggregators|send", "aggregators send, messages and bytes per second", 0, sent(func(t result.Traffic) result.Flow { return t.Aggregators })},
+	{"aggregators|hear", "aggregators hear, messages and bytes per second", 0, heard(func(t result.Traffic) result.Flow { return t.Aggregators })},
+	{"NATS|in", "into NATS, messages and bytes per second", 0, heard(func(t result.Traffic) result.Flow { return t.NATS })},
+	{"NATS|out", "out of NATS, messages and bytes per second", 0, sent(func(t result.Traffic) result.Flow { return t.NATS })},
+}
+
+func sent(of func(result.Traffic) result.Flow) func(result.Run) string {
+	return func(r result.Run) string { f := of(r.Traffic); return flow(f.Sent, f.SentBytes) }
+}
+
+func heard(of func(result.Traffic) result.Flow) func(result.Run) string {
+	return func(r result.Run) string { f := of(r.Traffic); return flow(f.Heard, f.HeardBytes) }
+}
+
+// flow is messages and their bytes; a live run does not know them.
+func flow(messages, size float64) string {
+	if messages == 0 {
+		return none
+	}
+	return quantity(messages) + ", " + scaled(size, bytes)
 }
 
 var conservation = []column{

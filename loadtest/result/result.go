@@ -76,9 +76,11 @@ type Run struct {
 	// LateMS is how far behind its plan the load generator itself was.
 	LateMS *Lateness `json:"generator_late_ms"`
 
-	RefreshLagMS Lag    `json:"refresh_lag_ms"`
-	Cost                // of counting
-	Memory       Memory `json:"memory"`
+	RefreshLagMS Lag `json:"refresh_lag_ms"`
+	// Traffic is what went over the network; of a simulation only.
+	Traffic Traffic `json:"traffic_per_second,omitzero"`
+	Cost            // of counting
+	Memory  Memory  `json:"memory"`
 
 	Conservation Conservation `json:"conservation"`
 
@@ -209,6 +211,22 @@ type Cost struct {
 	RedisCallsPer1000 *float64 `json:"redis_calls_per_1000_hits"`
 	// RefreshBytes are what one checker received per second, on average: answers and alarms.
 	RefreshBytes float64 `json:"refresh_bytes_per_checker_second"`
+}
+
+// Traffic is what all checkers, and all aggregators, sent and heard per second. NATS takes in what
+// both send, and hands out what both hear: an alarm comes in once, and goes out to each checker.
+type Traffic struct {
+	Checkers    Flow `json:"checkers"`
+	Aggregators Flow `json:"aggregators"`
+	NATS        Flow `json:"nats"` // sent is what it hands out
+}
+
+// Flow is messages, and the bytes of their payloads.
+type Flow struct {
+	Sent       float64 `json:"messages_sent"`
+	SentBytes  float64 `json:"bytes_sent"`
+	Heard      float64 `json:"messages_heard"`
+	HeardBytes float64 `json:"bytes_heard"`
 }
 
 // Memory is bytes per key, the key's text included.

@@ -21,8 +21,8 @@ const never = int64(1<<63 - 1)
 func (w *world) schedule(s *score.Score) {
 	from, to := s.Measured()
 	w.plan = append(w.plan,
-		action{from, func() { w.spent[0] = w.cost(); w.excess.most = 0; w.reckoned[0] = w.reckon() }},
-		action{to, func() { w.spent[1] = w.cost(); w.reckoned[1] = w.reckon() }})
+		action{from, func() { w.excess.most = 0; w.measure(0) }},
+		action{to, func() { w.measure(1) }})
 	for _, p := range w.o.Partitions {
 		w.plan = append(w.plan,
 			action{from + int64(p.From), func() { w.cut(p, true) }},
@@ -58,6 +58,11 @@ func (w *world) fail(f Failure, out bool) {
 		}
 		w.due.set(len(w.checkers)+i, w.now)
 	}
+}
+
+// measure notes what has been until now, as the beginning (0) or the end (1) of the measured part.
+func (w *world) measure(i int) {
+	w.spent[i], w.sent[i], w.reckoned[i] = w.cost(), w.bus.Traffic(), w.reckon()
 }
 
 func (w *world) cost() tap.Cost {
@@ -114,7 +119,7 @@ func (l *looker) advance(until int64) (interrupted bool) {
 		silent := until-l.now > lookSilence
 		if l.calls++; silent || l.calls%lookHits == 0 {
 			if l.ctx.Err() != nil {
-				l.spent[1], l.reckoned[1] = l.cost(), l.reckon()
+				l.measure(1)
 				return true
 			}
 			if l.o.Progress != nil {

@@ -112,7 +112,8 @@ type world struct {
 	plan     []action
 	waiting  []waiter // in the order of their deadlines
 	judge    func(h scenario.Hit, allowed bool)
-	spent    [2]tap.Cost // at the beginning and the end of the measured part
+	spent    [2]tap.Cost       // at the beginning and the end of the measured part
+	sent     [2]membus.Traffic // likewise
 	excess   excess
 	reckoned [2]result.Estimate // likewise
 }
@@ -194,6 +195,7 @@ func Run(ctx context.Context, sc *scenario.Scenario, o Options) (result.Run, err
 	run.Params.Seed, run.Params.Store, run.Params.Faults = o.Seed, "memory", o.faults()
 	run.Params.DelayMS, run.Params.JitterMS = float64(o.Delay)/1e6, float64(o.Jitter)/1e6
 	score.Cost(&run, w.spent[1].Sub(w.spent[0]))
+	run.Traffic = trafficOf(w.sent[0], w.sent[1], run.MeasuredSeconds)
 	run.RefreshLagMS = s.Lag(traces, end)
 	run.Estimate = w.estimate(run.Hits)
 	run.Conservation = w.conservation(s.Admitted())

@@ -63,6 +63,24 @@ type Bus struct {
 	wake     chan struct{}
 	deliver  sync.Mutex
 	together func(n int, deliver func(i int))
+	traffic  Traffic
+}
+
+// Traffic is what checkers and workers have sent and heard so far.
+type Traffic struct{ Checkers, Workers Flow }
+
+// Flow is messages, and the bytes of their payloads, of all ends of a kind together. What was sent
+// is counted once, lost or not, and what was heard once at each end that hears it.
+type Flow struct{ Sent, SentBytes, Heard, HeardBytes int64 }
+
+func (f *Flow) send(m *message) {
+	f.Sent++
+	f.SentBytes += int64(len(m.payload))
+}
+
+func (f *Flow) hear(m *message, ends int) {
+	f.Heard += int64(ends)
+	f.HeardBytes += int64(ends * len(m.payload))
 }
 
 // New returns a bus that nobody is attached to yet.
@@ -114,6 +132,13 @@ func (b *Bus) Pending() int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return len(b.queue)
+}
+
+// Traffic returns what has been sent and heard.
+func (b *Bus) Traffic() Traffic {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.traffic
 }
 
 // quiet waits for the delivery that is under way, if there is one.
@@ -173,6 +198,11 @@ func (b *Bus) send(m message) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.look()
+	if _, ok := answers[m.kind]; ok {
+		b.traffic.Checkers.send(&m)
+	} else if m.kind != events.KindUnheard { // which is the network's own
+		b.traffic.Workers.send(&m)
+	}
 	b.dispatch(m)
 	b.nudge()
 }
@@ -185,6 +215,7 @@ func (b *Bus) broadcast(kind events.Kind, payload []byte) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.look()
+	b.traffic.Workers.send(&m)
 	if f := b.faultsOf(kind); f.Lose == 0 && f.Repeat == 0 && f.Jitter == 0 && len(b.cut) == 0 {
 		m.everybody = slices.Clip(b.names)
 		b.enqueue(m, f.Delay)
@@ -200,12 +231,13 @@ func (b *Bus) broadcast(kind events.Kind, payload []byte) {
 // tell puts a message on its way to every worker, one each. Checkers that are cut off do not
 // matter.
 func (b *Bus) tell(payload []byte) {
-	payload = slices.Clone(payload)
+	m := message{kind: events.KindMember, payload: slices.Clone(payload)}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.look()
-	for i := range b.workers {
-		b.dispatch(message{kind: events.KindMember, worker: i, payload: payload})
+	b.traffic.Workers.send(&m)
+	for m.worker = range b.workers {
+		b.dispatch(m)
 	}
 	b.nudge()
 }
@@ -263,6 +295,7 @@ func (b *Bus) receiver(m message) func() {
 	for _, m.checker = range m.everybody {
 		to = b.handlers(to, m)
 	}
+	b.traffic.Checkers.hear(&m, len(to))
 	if len(to) == 0 {
 		return nil
 	}
@@ -298,6 +331,7 @@ func (b *Bus) memberCall(m message) func() {
 	if handle == nil {
 		return nil
 	}
+	b.traffic.Workers.hear(&m, 1)
 	return func() { handle(m.kind, m.payload, nil) }
 }
 
@@ -323,15 +357,17 @@ func (b *Bus) workerCall(m message, answer events.Kind) func() {
 		chosen := b.rand.IntN(len(group))
 		group = group[chosen : chosen+1]
 	}
+	if m.kind != events.KindHello {
+		all = nil
+	}
+	b.traffic.Workers.hear(&m, len(all)+len(group))
 	reply := func(payload []byte) error {
 		b.send(message{kind: answer, checker: m.checker, payload: payload})
 		return nil
 	}
 	return func() {
-		if m.kind == events.KindHello {
-			for _, handle := range all {
-				handle(m.kind, m.payload, nil)
-			}
+		for _, handle := range all { // of a hello
+			handle(m.kind, m.payload, nil)
 		}
 		for _, handle := range group {
 			handle(m.kind, m.payload, reply)
