@@ -116,6 +116,7 @@ func command(t *testing.T, text string) result.Run {
 		add(f, "limit", &s.Limit, func(v string) (int64, error) { return strconv.ParseInt(v, 10, 64) })
 		add(f, "window", &s.Window, time.ParseDuration)
 		add(f, "duration", &s.Duration, time.ParseDuration)
+		add(f, "cost", &s.Cost, scenario.ParseCost)
 		add(f, "algorithm", &s.Algorithm, func(v string) (a rules.Algorithm, _ error) {
 			for a.String() != v {
 				a++
@@ -388,6 +389,28 @@ func TestAccuracyOfSmallLimits(t *testing.T) {
 			t.Parallel()
 			got, without := ofSeeds(t, text, 5, figures), ofSeeds(t, text+" --no-forecast", 5, figures)
 			holdRow(t, row[1:], []float64{mean(got[0]), slices.Max(got[0]), mean(got[1]), mean(got[2]), mean(without[0])})
+		})
+	}
+}
+
+// TestAccuracyOfCosts holds mean and worst of seeds 1 to 5 where requests cost more than a hit. In
+// the quick suite it has one row.
+func TestAccuracyOfCosts(t *testing.T) {
+	_, rows := tableAfter(t, "accuracy.md", "### What requests cost")
+	figures := func(r result.Run) []float64 { // agrees takes shares in per cent
+		return append(bothErrors(r), r.OverTotal, r.ReportsPer1000/100)
+	}
+	for i, row := range rows {
+		if testing.Short() && i > 0 {
+			break
+		}
+		text := situations(row[0])[0]
+		t.Run(text, func(t *testing.T) {
+			t.Parallel()
+			got := ofSeeds(t, text, 5, figures)
+			holdRow(t, row[1:], []float64{
+				mean(got[0]), slices.Max(got[0]), mean(got[1]), mean(got[2]), mean(got[3]), mean(got[4]),
+			})
 		})
 	}
 }

@@ -66,6 +66,29 @@ func TestSmallLimitsAreThinned(t *testing.T) {
 	}
 }
 
+// TestCostlyRequestsAreThinned: where a request costs more than a hundredth of the limit, the last
+// hundredths are not for all checkers at once, as those of a small limit.
+func TestCostlyRequestsAreThinned(t *testing.T) {
+	f, l := newFleetOf(t, 8, Options{HelloEvery: time.Hour}, 1000, time.Minute)
+	now := noon
+	try := func(why string, others, cost int64, passes bool) (d Decision) {
+		t.Helper()
+		if now += ms; others > 0 {
+			f.alarm(now, 1, l, "k", others)
+		}
+		d = atTime(now, l).Check("k", cost)
+		require(t, d.Allowed == passes, "%s: %+v", why, d)
+		return d
+	}
+	try("the first request", 600, 50, true)
+	try("it leaves room for many", 700, 50, true)
+	try("it leaves little room", 831, 50, true)
+	d := try("others have heard of that room, too", 0, 11, false)
+	now += int64(d.RetryAfter)
+	try("none of them has taken it", 0, 11, true)
+	try("there is no room", 0, 11, false)
+}
+
 // TestThinnedHitsOfDeniedRequests: what another rule denies takes nothing of what may pass.
 func TestThinnedHitsOfDeniedRequests(t *testing.T) {
 	small, other := rule("r", 10, time.Minute, 1), rule("other", 1, time.Hour, 1)

@@ -81,7 +81,7 @@ func TestForecastsHearWhatLeaves(t *testing.T) {
 	} {
 		g := groupOf(test.shape, 1000)
 		c := New(g, "k", noon)
-		c.needMore().forecast = &Forecast{Key: *forecast.New(noon, fleet, 0), inFlight: make([]int64, g.Live)}
+		c.needMore().forecast = &Forecast{Key: *forecast.New(noon, fleet, 0, 1), inFlight: make([]int64, g.Live)}
 		c.Totals()[test.oldest] = 400
 		c.Forecast().Look(noon, forecast.Window{Limit: 1000}, fleet)
 		c.foreseeLeaving(test.by)

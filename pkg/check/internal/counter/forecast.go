@@ -32,7 +32,7 @@ func (c Locked) unforeseen(t *Limits, room int64) int64 {
 	g := c.Group
 	checkers := g.Host.Size.Load()
 	switch limit := t.Capacity; {
-	case g.foresees(t), g.mayThin(t):
+	case g.foresees(t), g.mayThin(t, 1):
 		free := forecastThreshold*float64(limit) - float64(limit-room)
 		return int64((free - float64((checkers-1)*c.recent())) / float64(checkers))
 	case g.isShared() && room > limit/2:
@@ -52,19 +52,44 @@ func (c Locked) recent() (n int64) {
 }
 
 // ensureForecast returns the counter's forecast, and makes it if the key has reached the forecast
-// threshold; nil if it has not. room is how many hits fit.
-func (c Locked) ensureForecast(t *Limits, at, room int64) *Forecast {
-	if c.Forecast() == nil && c.Group.foresees(t) && c.unforeseen(t, room) <= 0 {
-		h := c.Group.Host
-		// The phase differs between checkers, by a hash; keys of one checker may have the same.
-		phase := float64(h.Config.Epoch*0x9e3779b97f4a7c15>>11) / (1 << 53)
-		c.endDeferral()
-		c.needMore().forecast = &Forecast{
-			Key: *forecast.New(at, h.ForecastFleet(), phase), Part: 1,
-			inFlight: make([]int64, c.Group.Live),
-		}
+// threshold; nil if it has not. room is how many hits fit, and cost that of the request that is
+// considered; 0 if none is.
+func (c Locked) ensureForecast(t *Limits, at, room, cost int64) *Forecast {
+	a := c.Forecast()
+	if cost > room { // it passes nowhere
+		cost = 0
 	}
-	return c.Forecast()
+	switch {
+	case a == nil && c.Group.foresees(t) && c.unforeseen(t, room) <= 0:
+		c.endDeferral()
+		a = &Forecast{Part: 1, inFlight: make([]int64, c.Group.Live)}
+		c.needMore().forecast = a
+	case a == nil, cost == 0, !areFar(float64(cost), a.Unit()),
+		!areFar(c.Group.usualCost(cost), a.Unit()):
+		return a
+	}
+	// The phase differs between checkers, by a hash; keys of one checker may have the same.
+	phase := float64(c.Group.Host.Config.Epoch*0x9e3779b97f4a7c15>>11) / (1 << 53)
+	a.Key = *forecast.New(at, c.Group.Host.ForecastFleet(), phase, c.Group.usualCost(cost))
+	return a
+}
+
+// areFar returns whether two costs are so far apart that a forecast in units of one is no good for
+// requests of the other.
+func areFar(a, b float64) bool { return a > 4*b || b > 4*a }
+
+// usualCost returns what a request of the group costs in the mean, as far as it is known: that of
+// requests that have been admitted here, and of one more.
+func (g *Group) usualCost(cost int64) float64 {
+	requests, hits := min(cost, 1), cost
+	for i := range g.Tallies {
+		allowed := g.Tallies[i].Allowed.Load()
+		requests, hits = requests+allowed, hits+allowed+g.Tallies[i].Further.Load()
+	}
+	if requests == 0 {
+		return 1
+	}
+	return float64(hits) / float64(requests)
 }
 
 // Window returns the state of the counter's window, by the known counts. The counter is current.
@@ -136,7 +161,7 @@ func (c Locked) requestReport(at int64, o forecast.Outlook, w forecast.Window) {
 // may pass before.
 func (c Locked) retryAfter(t *Limits, at, cost int64) time.Duration {
 	wait := c.End() - at
-	if c.Forecast() == nil && c.thinning() != nil {
+	if c.thinning() != nil && c.Group.mayThin(t, cost) {
 		wait = min(wait, int64(c.creditIn(t, at, cost)))
 	}
 	if freed := c.Window(t, at).Freed; freed > 0 {
@@ -249,7 +274,7 @@ func (c Locked) adjustCounts(t *Limits, room, at int64) {
 	if !c.Group.isShared() || !c.hasPending() {
 		return
 	}
-	if c.ensureForecast(t, at, room) != nil || room <= t.Capacity/2 || c.unforeseen(t, room) <= 0 {
+	if c.ensureForecast(t, at, room, 0) != nil || room <= t.Capacity/2 || c.unforeseen(t, room) <= 0 {
 		c.endDeferral()
 		c.Group.Host.Want(fleetstate.NextFast)
 	}

@@ -28,6 +28,7 @@ type Hit struct {
 	Fresh    fleetstate.Freshness // of the shard, as the limits see it
 	Passes   bool
 	shared   bool // see isShared
+	foreseen bool // the forecast has decided, see foresee
 	thinned  bool // it fits by the known counts, and near a small limit only some such hits pass
 	Exceeds  bool // it is beyond the limit, if it passes
 	Short    bool // under strict enforcement: it does not fit by counts, whatever permits there are
@@ -36,6 +37,10 @@ type Hit struct {
 	Charged, Bucket int64
 	level           level.Noted
 }
+
+// burstHits is how many hits of the same cost others have to be expected to have admitted beyond
+// the room before a hit that is thinned does not pass for it: as many come in a burst.
+const burstHits = 2
 
 // HasCounter returns whether the hit's key has a counter.
 func (h *Hit) HasCounter() bool { return h.Counter.Counter != nil }
@@ -74,9 +79,21 @@ func (h *Hit) Consider(now int64) bool {
 	if h.Full == nil {
 		wholeRoom = h.room
 	}
+	h.foreseen = false
+	forecasts := h.shared && c.ensureForecast(h.whole(), h.At, wholeRoom, cost) != nil &&
+		cost <= h.room
 	switch {
-	case !h.shared || c.ensureForecast(h.whole(), h.At, wholeRoom) == nil || cost > h.room:
+	case forecasts && h.Full != nil:
+		h.Passes, h.Left = c.foreseeShare(h.By, h.Full, h.At, h.room, cost)
+	case forecasts && !c.Group.mayThin(h.By, cost):
+		h.foreseen = true
+		h.Passes, h.Left = c.foresee(h.By, h.At, h.room, cost)
+	default:
 		h.Passes, h.Left = cost <= h.room, h.room
+		if forecasts { // what it expects of others, near the limit, is less than one such hit
+			o, _ := c.Look(h.By, h.At)
+			h.Passes = o.Free > -burstHits*float64(cost)
+		}
 		switch {
 		case h.Passes && c.Group.Shape.Kind == window.Leaky: // one at a time
 			h.Left = 0
@@ -88,10 +105,6 @@ func (h *Hit) Consider(now int64) bool {
 				h.Left -= cost
 			}
 		}
-	case h.Full != nil:
-		h.Passes, h.Left = c.foreseeShare(h.By, h.Full, h.At, h.room, cost)
-	default:
-		h.Passes, h.Left = c.foresee(h.By, h.At, h.room, cost)
 	}
 	return h.Passes
 }
@@ -189,7 +202,7 @@ func (h *Hit) chargeAt(wait time.Duration) {
 	c := h.Counter
 	c.charge(h.Cost)
 	h.Charged, h.Bucket = h.Cost, c.Newest
-	c.noteOwn(h.Cost, h.thinned)
+	c.noteOwn(h.whole(), h.At, h.Cost, h.thinned)
 	if l := c.level(); l != nil {
 		h.level = l.Took(c.situation(h.By, new(level.Situation)), h.At, h.Cost, wait)
 	}
@@ -213,12 +226,15 @@ func (h *Hit) admit() {
 	switch a := c.Forecast(); {
 	case a != nil:
 		a.note(h.At, h.Cost, 0)
+		if h.Full == nil && !h.foreseen {
+			c.Group.Host.Want(fleetstate.AtOnce)
+		}
 		h.leaveForecastAllowance()
 	case h.Left > h.room: // admitted in an outage beyond the limit
 	case !h.shared:
 		h.leaveAllowance(h.Left, h.Left)
 	default:
-		more, mayThin := c.unforeseen(h.By, h.Left), c.Group.mayThin(h.whole())
+		more, mayThin := c.unforeseen(h.By, h.Left), c.Group.mayThin(h.whole(), h.Cost)
 		// Half is the alarm threshold: from here on other checkers must hear of each hit.
 		switch beyondHalf := h.Left <= h.By.Capacity/2; {
 		case beyondHalf && mayThin:
@@ -251,12 +267,14 @@ func (h *Hit) Deny(waits bool, now int64) {
 		// foreseeShare calls no forecast.Key.Pass, so there is no credit to return. Denials of a
 		// class with a share are not demand for the whole limit.
 	case a != nil && h.Passes: // denied by another rule
-		a.Return(a.Part, h.Cost)
+		if h.foreseen {
+			a.Return(a.Part, h.Cost)
+		}
 		h.leaveForecastAllowance()
 	case a != nil:
-		// A hit that does not fit by the known counts passes nowhere: as demand, it would make the
-		// forecast expect hits of others.
-		if h.Cost <= max(h.room, 1) {
+		// A large hit that does not fit by the known counts passes nowhere: as demand, it would
+		// make the forecast expect hits of others.
+		if h.Cost <= h.room || !g.mayThin(h.By, h.Cost) {
 			a.note(h.At, 0, h.Cost)
 			c.recordDenials(h.By, h.At, h.Cost, 1)
 		}

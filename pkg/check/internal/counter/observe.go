@@ -100,7 +100,7 @@ func (c Locked) observe(w Update) {
 	c.State |= Informed
 	t := c.Group.Limits.Load()
 	room, at := c.Room(t, w.Fleet)
-	if c.ensureForecast(t, at, room) != nil {
+	if c.ensureForecast(t, at, room, 0) != nil {
 		c.ageForecast(w.Fleet)
 		c.observeForecast(t, at, w, news)
 	}

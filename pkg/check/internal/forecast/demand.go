@@ -14,6 +14,7 @@ type demand struct {
 	bucket                int64 // of the last update
 	admitted, denied      Totals
 	observed, observedToo bool    // any update, and one with denied hits
+	unit                  float32 // of the Key, in hits; it takes no memory here
 	all                   float64 // hits asked for in all, according to updates
 }
 
@@ -48,8 +49,8 @@ const (
 	burstMemory = 1e9
 )
 
-func newDemand(now, fast int64) demand {
-	d := demand{asOf: now}
+func newDemand(now, fast int64, unit float64) demand {
+	d := demand{asOf: now, unit: float32(unit)}
 	d.fit(fast)
 	return d
 }
@@ -120,7 +121,7 @@ func (d *demand) learn(w Update, expected float64, complete bool) {
 		}
 		d.foldTurned()
 	case w.Young.Since != 0:
-		d.guess(w.Made-w.Young.Since, float64(w.Young.Admitted), float64(w.Young.Denied))
+		d.guess(w.Made-w.Young.Since, w.Young.Admitted, w.Young.Denied)
 	default:
 		d.guess(w.Made-w.Since, admitted, denied)
 	}

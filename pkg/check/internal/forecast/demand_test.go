@@ -8,13 +8,13 @@ import (
 // said is an update, of a bucket's totals at a time in ms after noon.
 func said(at float64, bucket, admitted, denied int64) Update {
 	return Update{Now: fromNoon(at + 3), Made: fromNoon(at), Round: fast, Bucket: bucket,
-		Admitted: Totals{admitted}, Denied: Totals{denied}, DeniedToo: true, Since: noon}
+		Admitted: Totals{float64(admitted)}, Denied: Totals{float64(denied)}, DeniedToo: true, Since: noon}
 }
 
 // heard is what these updates tell, if all that was admitted was expected, and nothing is known of
 // since when the first one's totals are.
 func heard(updates ...Update) *demand {
-	d := newDemand(noon, fast)
+	d := newDemand(noon, fast, 1)
 	for i, w := range updates {
 		if i == 0 && w.Since == noon {
 			w.Since = w.Made
@@ -104,7 +104,7 @@ func TestRatesAreOfCompleteRounds(t *testing.T) {
 // Hits that are missing show only after a while. At low rates chance alone makes such differences.
 func TestHitsThatNobodyExpectedShowAtOnce(t *testing.T) {
 	steady := func() *demand {
-		d, total := newDemand(noon, fast), int64(0)
+		d, total := newDemand(noon, fast, 1), int64(0)
 		for at := 0.0; at <= 200; at += 8 {
 			d.learn(said(at, 1, total, 0), 80, true)
 			total += 80
@@ -125,7 +125,7 @@ func TestHitsThatNobodyExpectedShowAtOnce(t *testing.T) {
 		{"fewer than usual, though more than expected", 70, 10, 9, 9.99, false, 8.75},
 	} {
 		d := steady()
-		total := d.admitted[0]
+		total := int64(d.admitted[0])
 		at := 208.0
 		next := func() {
 			total += test.hits
@@ -160,7 +160,7 @@ func TestRatesOfFewHits(t *testing.T) {
 		{"one every 100 ms, then 300 without any", 100, 100, said(10_200, 1, 99, 0), 3, 0.8, 1},
 		{"one every 8 ms, then four instead of one", 8, 25, said(200, 1, 28, 0), 1, 1.1, 2},
 	} {
-		d := newDemand(noon, fast)
+		d := newDemand(noon, fast, 1)
 		for i := range test.before {
 			d.learn(said(float64(test.apart*i), 1, i, 0), 1, true)
 		}

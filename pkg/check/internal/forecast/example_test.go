@@ -14,7 +14,7 @@ func Example() {
 	const fast = int64(4 * time.Millisecond)
 	fleet := forecast.Fleet{Checkers: 2, FastInterval: fast, Trail: fast}
 	begin := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC).UnixNano()
-	key := forecast.New(begin, fleet, 0)
+	key := forecast.New(begin, fleet, 0, 1)
 
 	now, known := begin, 0.0
 	own := func(hits int64) { // admitted here
@@ -36,7 +36,7 @@ func Example() {
 		key.Reported(now, fleet)
 		key.Observe(forecast.Update{
 			Now: now, Made: now, Round: fast, Bucket: now / 1e9,
-			Admitted: forecast.Totals{40 * (round + 1)}, // by both
+			Admitted: forecast.Totals{float64(40 * (round + 1))}, // by both
 			News:     20,                                // by the other, which was not known before
 		}, fleet)
 		known += 20

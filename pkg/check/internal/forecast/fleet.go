@@ -1,7 +1,7 @@
 package forecast
 
 // Totals are the totals of a bucket and of the one before it.
-type Totals [2]int64
+type Totals [2]float64
 
 // grow raises totals to those of an update, whose bucket is newer by this many buckets, and returns
 // by how much. Updates may come in another order than that in which they were made.
@@ -16,7 +16,7 @@ func (t *Totals) grow(to Totals, newer int64) (n float64) {
 	for i := range t {
 		more := max(to[i]-t[i], 0)
 		t[i] += more
-		n += float64(more)
+		n += more
 	}
 	return n
 }
@@ -60,4 +60,18 @@ type Update struct {
 }
 
 // Young is how many hits the fleet has admitted and denied since a time. The zero value is none.
-type Young struct{ Since, Admitted, Denied int64 }
+type Young struct {
+	Since            int64
+	Admitted, Denied float64
+}
+
+// per returns the update in units.
+func (w Update) per(unit float64) Update {
+	for _, n := range []*float64{
+		&w.Admitted[0], &w.Admitted[1], &w.Denied[0], &w.Denied[1],
+		&w.Young.Admitted, &w.Young.Denied, &w.News,
+	} {
+		*n /= unit
+	}
+	return w
+}

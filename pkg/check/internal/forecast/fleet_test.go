@@ -50,7 +50,8 @@ type message struct {
 func newFleet(checkers int, round int64) *fleet {
 	y := &fleet{Fleet: of(float64(checkers)), round: round, now: noon, random: rand.New(rand.NewPCG(11, 12))}
 	for i := range checkers {
-		y.checkers = append(y.checkers, &checker{Key: New(noon, y.Fleet, float64(i)/float64(checkers))})
+		phase := float64(i) / float64(checkers)
+		y.checkers = append(y.checkers, &checker{Key: New(noon, y.Fleet, phase, 1)})
 	}
 	return y
 }
@@ -118,7 +119,7 @@ func (y *fleet) tell(c *checker, m message, own seconds) {
 	before := c.known(s) + c.known(s-1)
 	c.base, c.reported = m.admitted, own
 	c.Look(y.now, y.window(c), y.Fleet)
-	totals := func(n seconds) Totals { return Totals{int64(n[s]), int64(n[s-1])} }
+	totals := func(n seconds) Totals { return Totals{n[s], n[s-1]} }
 	c.Observe(Update{
 		Now: y.now, Made: m.made, Round: y.round, Bucket: m.made / 1e9, Since: (m.made/1e9 - 1) * 1e9,
 		Admitted: totals(m.admitted), Denied: totals(m.denied), DeniedToo: true,

@@ -38,6 +38,13 @@ type Window struct {
 	Unreported float64
 }
 
+// per returns the window in units.
+func (w Window) per(unit float64) Window {
+	return Window{
+		w.Free / unit, w.Freed / unit, w.Soon / unit, w.Limit / unit, w.Pace / unit, w.Unreported / unit,
+	}
+}
+
 // Outlook is the result of a forecast.
 type Outlook struct {
 	// Free is how many hits of the whole fleet may still pass: the window's room, less the hits
@@ -50,7 +57,8 @@ type Outlook struct {
 	Demand float64
 }
 
-// Key is the forecast of one key.
+// Key is the forecast of one key. All that it holds is in units, except credit: what a request
+// usually costs is a unit, since it is requests that come by chance, and that are evidence.
 type Key struct {
 	history history
 
@@ -99,31 +107,37 @@ const (
 	aim, mostAim = 2.5, 0.004
 )
 
-// New returns the forecast of a key about which only the size of the fleet is known. The checkers
-// of a fleet should have different phases, spread over [0, 1), so that they do not all round in the
-// same direction.
-func New(now int64, f Fleet, phase float64) *Key {
+// New returns the forecast of a key about which only the size of the fleet is known, and unit, how
+// many hits a request usually costs. The checkers of a fleet should have different phases, spread
+// over [0, 1), so that they do not all round in the same direction.
+func New(now int64, f Fleet, phase, unit float64) *Key {
 	return &Key{
-		history: newHistory(now, f.FastInterval), round: now, anchor: now, demand: newDemand(now, f.FastInterval),
-		share: newShare(f.Checkers), room: math.MaxFloat64, credit: phase - 0.5,
+		history: newHistory(now, f.FastInterval), round: now, anchor: now,
+		demand: newDemand(now, f.FastInterval, unit),
+		share:  newShare(f.Checkers), room: math.MaxFloat64, credit: (phase - 0.5) * unit,
 	}
 }
+
+// Unit returns how many hits a request was said to cost.
+func (k *Key) Unit() float64 { return float64(k.demand.unit) }
 
 // Note records own hits: how many were asked for since the last call, and how many of them were
 // admitted.
 func (k *Key) Note(now, asked, admitted int64) {
 	k.expect(now)
-	k.history.add(float64(asked), float64(admitted))
-	k.share.asked += float64(asked)
-	k.unanswered += float64(admitted)
+	more, passed := float64(asked)/k.Unit(), float64(admitted)/k.Unit()
+	k.history.add(more, passed)
+	k.share.asked += more
+	k.unanswered += passed
 	for i := range k.reports {
-		k.reports[i].since += float32(admitted)
+		k.reports[i].since += float32(passed)
 	}
 }
 
 // Look computes the outlook.
 func (k *Key) Look(now int64, w Window, f Fleet) Outlook {
 	k.expect(now)
+	w = w.per(k.Unit())
 	d := k.demandAt(now)
 	fresh := max(d, k.demand.mayReturn(now)) * float64(k.history.horizon()) // hits that some checkers may not know
 	spare := min(aim*math.Sqrt(f.rounding()), mostAim*w.Limit, fresh)
@@ -135,6 +149,7 @@ func (k *Key) Look(now int64, w Window, f Fleet) Outlook {
 	case o.Free <= 0:
 		o.Part = 0
 	}
+	o.Free, o.Demand = o.Free*k.Unit(), o.Demand*k.Unit()
 	return o
 }
 
@@ -264,6 +279,7 @@ func (k *Key) Denied(part float64, hits int64) {
 // updates come; if chance could change the count by a per cent until then; or if the limit leaves
 // each checker so few hits that normal rounds would save no report.
 func (k *Key) Urgent(now int64, o Outlook, w Window, f Fleet, normal int64) bool {
+	w, o.Free, o.Demand = w.per(k.Unit()), o.Free/k.Unit(), o.Demand/k.Unit()
 	if f.Checkers >= large && w.Pace*float64(normal) < f.Checkers*fewHits {
 		return true
 	}
@@ -301,5 +317,5 @@ func (k *Key) Ease() (hits, span int64) {
 	if d := k.demand.rate(); d > 0 {
 		span = int64(min(slack/d, float64(span)))
 	}
-	return int64(min(slack*k.share.part, math.MaxInt32)), span
+	return int64(min(slack*k.share.part*k.Unit(), math.MaxInt32)), span
 }

@@ -20,7 +20,7 @@ var gaps = []int64{0, 1, 1000, ms / 3, ms, fast, 5*fast + 1, horizon, 3 * horizo
 
 func (c *caller) call(op, a, b byte) {
 	c.now += gaps[int(a)%len(gaps)]
-	n := int64(b) * int64(b)
+	n, hits := int64(b)*int64(b), float64(b)*float64(b)
 	switch op % 10 {
 	case 0:
 		c.k.Note(c.now, n, n/(1+int64(a%3)))
@@ -31,7 +31,8 @@ func (c *caller) call(op, a, b byte) {
 	case 2, 3:
 		c.k.Observe(Update{
 			Now: c.now, Made: c.now - int64(b)*ms/20, Round: fast << (a % 4), Bucket: c.now/1e9 - int64(a%2),
-			Admitted: Totals{n, int64(a)}, Denied: Totals{n * int64(a%4)}, DeniedToo: a%2 == 0, News: float64(a),
+			Admitted: Totals{hits, float64(a)}, Denied: Totals{hits * float64(a%4)},
+			DeniedToo: a%2 == 0, News: float64(a),
 			Since: c.now - int64(b)*ms,
 		}, c.f)
 	case 4:
@@ -98,7 +99,7 @@ func FuzzKey(f *testing.F) {
 		f.Add(calls)
 	}
 	f.Fuzz(func(t *testing.T, calls []byte) {
-		c := &caller{k: New(noon, of(3), 0.3), now: noon, f: of(3)}
+		c := &caller{k: New(noon, of(3), 0.3, 1), now: noon, f: of(3)}
 		for ; len(calls) >= 3; calls = calls[3:] {
 			c.call(calls[0], calls[1], calls[2])
 			c.check(t)

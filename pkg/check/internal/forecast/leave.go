@@ -22,7 +22,7 @@ func (k *Key) Rotate(s window.Shape, newest, by int64, counts []int64) {
 // leave records that hits left the window at once, at a time.
 func (k *Key) leave(at, hits int64) {
 	k.expect(at)
-	k.room += float64(hits)
+	k.room += float64(hits) / k.Unit()
 }
 
 // soonTime is how far LeavesSoon looks ahead, in ns: about the time to the next normal round.

@@ -13,7 +13,7 @@ import (
 func TestPassLetsThePartPass(t *testing.T) {
 	for _, part := range []float64{0, 0.001, 0.01, 0.2, 1.0 / 3, 0.5, 0.77, 0.999} {
 		for _, phase := range []float64{0, 0.25, 0.5, 0.999} {
-			k := New(noon, of(2), phase)
+			k := New(noon, of(2), phase, 1)
 			passed := 0.0
 			for n := 1.0; n <= 5000; n++ {
 				if k.Pass(part, 1) {
@@ -33,7 +33,7 @@ func TestPassLetsThePartPass(t *testing.T) {
 // Of what all hits cost, the parts pass that they were given, give or take the largest.
 func TestPassLetsThePartOfTheCostsPass(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		k := New(noon, of(2), rapid.Float64Range(0, 0.99).Draw(t, "phase"))
+		k := New(noon, of(2), rapid.Float64Range(0, 0.99).Draw(t, "phase"), 1)
 		passed, want, largest := 0.0, 0.0, 1.0
 		for range rapid.IntRange(1, 100).Draw(t, "hits") {
 			part := rapid.Float64Range(0.001, 0.999).Draw(t, "part")
@@ -53,7 +53,7 @@ func TestPassLetsThePartOfTheCostsPass(t *testing.T) {
 // However much credit earlier hits have left.
 func TestNoneMayPass(t *testing.T) {
 	for _, part := range []float64{0, -0.3, math.Inf(-1)} {
-		k := New(noon, of(2), 0.9)
+		k := New(noon, of(2), 0.9, 1)
 		k.Pass(0.45, 10) // leaves nearly enough for one that costs 10
 		for _, cost := range []int64{1, 1, 10, 1} {
 			if k.Pass(part, cost) {
@@ -68,7 +68,7 @@ func TestNoneMayPass(t *testing.T) {
 // So that they can be made without it, and all in one.
 func TestDenialsAreThoseThatPassWouldMake(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		k := New(noon, of(2), rapid.Float64Range(0, 0.99).Draw(t, "phase"))
+		k := New(noon, of(2), rapid.Float64Range(0, 0.99).Draw(t, "phase"), 1)
 		for range rapid.IntRange(0, 20).Draw(t, "before") {
 			k.Pass(rapid.Float64Range(0, 0.99).Draw(t, "earlier part"), rapid.Int64Range(1, 5).Draw(t, "cost"))
 		}
@@ -112,7 +112,7 @@ func TestDenialsAtTheEdges(t *testing.T) {
 func TestReturnTakesAPassBack(t *testing.T) {
 	for _, part := range []float64{0.01, 0.2, 0.5, 0.9} {
 		for _, cost := range []int64{1, 7} {
-			k := New(noon, of(2), 0.5)
+			k := New(noon, of(2), 0.5, 1)
 			before := k.credit
 			for !k.Pass(part, cost) {
 				before = k.credit
@@ -127,7 +127,7 @@ func TestReturnTakesAPassBack(t *testing.T) {
 			near(t, "credit after a thousand hits that did not count", k.credit, before, 1e-6)
 		}
 	}
-	k := New(noon, of(2), 0.5)
+	k := New(noon, of(2), 0.5, 1)
 	k.Return(1, 5) // all may pass: Pass was not asked
 	k.Return(3, 5)
 	near(t, "credit", k.credit, 0, 0)

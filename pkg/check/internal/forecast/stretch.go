@@ -57,17 +57,17 @@ func (w *Update) SetTotals(s window.Shape, newest int64, admitted, denied Series
 func (s Series) of(stretch, buckets int64) (of Totals) {
 	for i, age := range s.Age {
 		if before := stretch - (s.Newest-age)/buckets; 0 <= before && before < int64(len(of)) {
-			of[before] += int64(s.Value[i])
+			of[before] += float64(s.Value[i])
 		}
 	}
 	return of
 }
 
 // from returns the total of a bucket and those after it.
-func (s Series) from(bucket int64) (sum int64) {
+func (s Series) from(bucket int64) (sum float64) {
 	for i, age := range s.Age {
 		if s.Newest-age >= bucket {
-			sum += int64(s.Value[i])
+			sum += float64(s.Value[i])
 		}
 	}
 	return sum

@@ -37,6 +37,6 @@ func TestTotalsOfStretches(t *testing.T) {
 		t.Errorf("single buckets: %v", got)
 	}
 	if got := news.from(20); got != 7 {
-		t.Errorf("from bucket 20: %d", got)
+		t.Errorf("from bucket 20: %v", got)
 	}
 }

@@ -14,7 +14,7 @@ const horizon = slotTime * (historySlots - 1)
 
 // heardOf is a demand of which only this is known.
 func heardOf(r rate) *demand {
-	d := newDemand(noon, fast)
+	d := newDemand(noon, fast, 1)
 	d.passed = r
 	return &d
 }
@@ -25,7 +25,7 @@ func of(checkers float64) Fleet { return Fleet{Checkers: checkers, FastInterval:
 // newKey is a key's forecast since noon, of which updates have told so many hits per ms, and of
 // whose share nothing is known.
 func newKey(perMs float64) *Key {
-	k := New(noon, of(2), 0.5)
+	k := New(noon, of(2), 0.5, 1)
 	k.demand.passed = rate{perMs * 100, float64(100 * ms)}
 	return k
 }

@@ -3,6 +3,7 @@ package forecast
 // Observe processes an update.
 func (k *Key) Observe(w Update, f Fleet) {
 	k.expect(w.Now)
+	w = w.per(k.Unit())
 	k.history.fit(f.FastInterval)
 	k.demand.fit(f.FastInterval)
 	k.share.observe(w, f, k.demand.all)

@@ -15,7 +15,7 @@ func update(round float64, news float64) Update {
 // of them.
 func hearing(k *Key, updates ...Update) *Key {
 	for _, w := range updates {
-		w.Bucket, w.Since, w.Admitted = 1, w.Made, Totals{(w.Made - noon) * 10 / ms}
+		w.Bucket, w.Since, w.Admitted = 1, w.Made, Totals{float64((w.Made - noon) * 10 / ms)}
 		k.Observe(w, of(2))
 	}
 	return k
@@ -212,12 +212,12 @@ func TestExpectationsEnd(t *testing.T) {
 
 // An update moves the anchor, tells a rate, and completes a full round.
 func TestToldTakesInAll(t *testing.T) {
-	k := New(noon+1, of(2), 0)
+	k := New(noon+1, of(2), 0, 1)
 	for at := fast; at <= 4*FullInterval; at += fast {
 		now := noon + at
 		k.Note(now-1, 30, 20)
 		k.Reported(now, of(2))
-		total := at / fast
+		total := float64(at / fast)
 		k.Observe(Update{Now: now + ms, Made: now, Round: fast, Bucket: 1,
 			Admitted: Totals{40 * total}, Denied: Totals{20 * total}, DeniedToo: true, News: 20}, of(2))
 	}
