@@ -393,14 +393,15 @@ func TestAccuracyOfSmallLimits(t *testing.T) {
 	}
 }
 
-// TestAccuracyOfCosts holds mean and worst of seeds 1 to 5 where requests cost more than a hit. In
-// the quick suite it has one row.
+// TestAccuracyOfCosts holds mean and worst of seeds 1 to 5 where requests cost more than a hit, and
+// in short windows. In the quick suite it has one row.
 func TestAccuracyOfCosts(t *testing.T) {
 	_, rows := tableAfter(t, "accuracy.md", "### What requests cost")
+	_, short := tableAfter(t, "accuracy.md", "### Short windows")
 	figures := func(r result.Run) []float64 { // agrees takes shares in per cent
 		return append(bothErrors(r), r.OverTotal, r.ReportsPer1000/100)
 	}
-	for i, row := range rows {
+	for i, row := range append(rows, short...) {
 		if testing.Short() && i > 0 {
 			break
 		}

@@ -184,7 +184,7 @@ func (c Locked) leaveForecastAllowance(t *Limits, at, most, left int64) {
 // certainly deny. The counter is current.
 func (c Locked) refuseMore(t *Limits, at int64) {
 	if n := min(c.Forecast().Denials(c.Forecast().Part), mostLeft); n > 0 && !t.Restless {
-		c.endAt(min(c.End(), at+RefusalTime))
+		c.endAt(min(c.End(), at+min(RefusalTime, int64(c.Group.Shape.Length)/refusalPart)))
 		c.Allowance.Store(Blocked | t.Stamp | uint64(n))
 	}
 }
@@ -201,6 +201,9 @@ func (c Locked) awaitFullRound(at int64) {
 // RefusalTime is how long, in ns, hits are denied without another look, at most: the room may grow
 // meanwhile.
 const RefusalTime = int64(4e6)
+
+// refusalPart divides the window: room for more than a hundredth of the limit does not grow unseen.
+const refusalPart = 100
 
 // observeForecast gives the forecast what a message says about the counter; news is how many hits
 // of others were not known before. The counter is current, and the message's totals merged.

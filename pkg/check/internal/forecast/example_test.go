@@ -37,7 +37,7 @@ func Example() {
 		key.Observe(forecast.Update{
 			Now: now, Made: now, Round: fast, Bucket: now / 1e9,
 			Admitted: forecast.Totals{float64(40 * (round + 1))}, // by both
-			News:     20,                                // by the other, which was not known before
+			News:     20,                                         // by the other, which was not known before
 		}, fleet)
 		known += 20
 	}
