@@ -20,12 +20,17 @@ func TestUnheardHitsAreExpected(t *testing.T) {
 	for _, test := range []struct {
 		why         string
 		start       int64 // of the total, of 100,000
+		busy        bool  // this checker flushes in each fast round
 		least, most int64 // hits expected unheard, 12 ms after the fast round and 28 ms after the normal round
 	}{
-		{"calm: all since the normal round but for those reported", 40_000, 2200, 2800},
-		{"urgent: all since the fast round", 57_000, 600, 1300},
+		{"calm: all since the normal round but for those reported", 40_000, false, 2200, 2800},
+		{"urgent: all since the fast round", 57_000, false, 600, 1300},
+		{"calm, where all report in each fast round: all since that", 40_000, true, 600, 1300},
 	} {
 		f, l := newFleetOf(t, 2, Options{HelloEvery: time.Hour}, 100_000, time.Minute)
+		if test.busy {
+			f.host.Rounds.Apart.Store(ms)
+		}
 		total := test.start
 		for at := noon; at <= noon+320*ms; at += 32 * ms { // 100 hits per ms, elsewhere
 			total += 3200

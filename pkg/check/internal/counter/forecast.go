@@ -226,7 +226,7 @@ func (c Locked) observeForecast(t *Limits, at int64, w Update, news int64) {
 	told.SetTotals(c.Group.Shape, c.Newest, w.Admitted.series(), w.Denied.series())
 	a.AnyDenied = a.AnyDenied || told.DeniedToo
 	o, s := c.Look(t, at)
-	if normal := c.Group.Host.UpdateNormalInterval(); !a.Urgent(at, o, s, f, normal) {
+	if normal := c.Group.Host.UpdateNormalInterval(); !a.Urgent(at, o, s, f, normal) && !c.Group.Host.FlushesInEachFast() {
 		told.Round = normal
 	}
 	everybody := w.Made%told.Round <= f.FastInterval/2

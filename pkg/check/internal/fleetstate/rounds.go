@@ -66,6 +66,19 @@ func (s *State) UpdateNormalInterval() int64 {
 	return t
 }
 
+// NoteFlush records how long after the one before a flush comes, in ns.
+func (s *State) NoteFlush(after int64) {
+	apart := &s.Rounds.Apart
+	apart.Store(apart.Load() + (after-apart.Load())/16)
+}
+
+// FlushesInEachFast returns whether this checker flushes in about every fast round, for whatever
+// keys. Other checkers of much traffic then do, too, so these rounds are complete for all keys:
+// hits of others that one of them does not bring have not been admitted.
+func (s *State) FlushesInEachFast() bool {
+	return s.Rounds.Apart.Load() < s.Rounds.Fast.Load()*9/8
+}
+
 // OnTimerOnly returns whether flushes come only when the timer fires, never earlier.
 func (s *State) OnTimerOnly() bool { return s.Config.FlushFloor == s.Config.FlushEvery }
 

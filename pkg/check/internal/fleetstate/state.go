@@ -62,6 +62,9 @@ type rounds struct {
 	// Trip is the smoothed time in ns from a report to its answer. The reporter's lock guards
 	// writes.
 	Trip atomic.Int64
+	// Apart is the smoothed time in ns from a flush to the next one. The reporter's lock guards
+	// writes.
+	Apart atomic.Int64
 }
 
 // Init initializes the state. It is called once, before anything else.
@@ -69,6 +72,7 @@ func (s *State) Init(config Config) {
 	s.Config = config
 	s.Wake = make(chan struct{}, 1)
 	s.SetShards(1, Local)
+	s.Rounds.Apart.Store(int64(config.FlushEvery))
 }
 
 // WakeUp makes the reporter take a step soon. It does not block.

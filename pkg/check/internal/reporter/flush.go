@@ -39,6 +39,7 @@ func (r *Reporter) nextHelloOrNever() int64 {
 
 // flush moves the hits of dirty counters into reports.
 func (r *Reporter) flush(now int64) {
+	r.host.NoteFlush(min(now-r.lastFlush, int64(r.o.FlushEvery)))
 	r.lastFlush, r.nextFlush = now, now+int64(r.o.FlushEvery)
 	// If the timer is at least as fast as the rounds, it flushes in each round.
 	if fast := r.host.UpdateFastInterval(); fast >= int64(r.o.FlushEvery) {
