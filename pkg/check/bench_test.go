@@ -2,13 +2,14 @@ package check
 
 import (
 	"fmt"
-	"github.com/offpath-io/offpath/pkg/check/internal/evaluation"
 	"math/rand/v2"
 	"runtime"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/offpath-io/offpath/internal/testing/alloctest"
+	"github.com/offpath-io/offpath/pkg/check/internal/evaluation"
 	"github.com/offpath-io/offpath/pkg/events"
 	"github.com/offpath-io/offpath/pkg/rules"
 )
@@ -40,7 +41,21 @@ func BenchmarkCheck(b *testing.B) {
 	benchmark(b, "allowed, cost 2", func() { open.Check("kristie", 2) })
 	benchmark(b, "60 buckets, cost 2", func() { limiter(b, c, "cut").Check("kristie", 2) })
 	benchmark(b, "denied", func() { shut.Check("kristie", 1) })
+	benchmark(b, "three rules by attributes, one denies", func() { c.Check(kristie, 1) })
+	shared := rule("shared", 1e15, time.Minute, 1)
+	shared.Key = nil
+	c = ticked(newChecker(b, Options{}, rule("open", 1e15, time.Minute, 1), rule("cut", 1e15, time.Hour, 60), shared))
 	benchmark(b, "three rules by attributes", func() { c.Check(kristie, 1) })
+	c = ticked(newChecker(b, Options{}, rule("open", 1e15, time.Minute, 1), shared))
+	b.Run("two rules by attributes, one shared, in parallel", func(b *testing.B) {
+		var n atomic.Int64
+		b.RunParallel(func(pb *testing.PB) {
+			attrs := user(fmt.Sprint("u", n.Add(1)))
+			for pb.Next() {
+				c.Check(attrs, 1)
+			}
+		})
+	})
 }
 
 // BenchmarkCheckStrict measures a check that has permits, with the reading of the clock that it

@@ -63,78 +63,22 @@ func TestEveryHitIsInOnePlace(t *testing.T) {
 }
 
 // TestAllRulesAreChargedOrNone, by checks that take the last hits of a limit from each other, and
-// while their hits are counted.
+// while their hits are reported.
 func TestAllRulesAreChargedOrNone(t *testing.T) {
-	const users, limit, askers = 300, 20, 8
+	const users, limit = 300, 20
 	all, each := rule("all", 1e9, time.Hour, 1), rule("each", limit, time.Hour, 1)
 	all.Key = []string{"service"}
-	c := newChecker(t, Options{}, all, each)
+	s, c := newStore(t, Options{}, all, each)
 	var allowed atomic.Int64
-	var asking sync.WaitGroup
-	for range askers {
-		asking.Go(func() {
-			for n := range users * limit {
-				if c.Check(request(fmt.Sprintf("service=s user=u%d", n/limit)), 1).Allowed {
-					allowed.Add(1)
-				}
-			}
-		})
-	}
-	stop := make(chan struct{})
-	var counting sync.WaitGroup
-	counting.Go(func() {
-		for {
-			select {
-			case <-stop:
-				return
-			default:
-				c.Stats()
-			}
+	step := func(uint64, int64) { c.Stats() }
+	whileReporting(t, s, c, users*limit, step, func(g, i int, now int64) {
+		if atTime(now, c).Check(request(fmt.Sprintf("service=s user=u%d", min(i/limit, users-1))), 1).Allowed {
+			allowed.Add(1)
 		}
 	})
-	asking.Wait()
-	close(stop)
-	counting.Wait()
 	for _, r := range c.Stats().Rules {
 		expect(t, r.Charged == users*limit && r.Allowed == users*limit && allowed.Load() == users*limit,
 			"%d requests passed: %+v", allowed.Load(), r)
-	}
-}
-
-// TestHitsAreGivenBack whatever has happened since they were taken off the allowance. What is in a
-// report stays.
-func TestHitsAreGivenBack(t *testing.T) {
-	for _, test := range []struct {
-		why       string
-		meanwhile func(c *Checker, l *Limiter)
-		charged   int64
-	}{
-		{"nothing", func(*Checker, *Limiter) {}, 1},
-		{"it was the last one", func(_ *Checker, l *Limiter) { hit(l, noon, "k", 8) }, 9},
-		{"hits were counted", func(c *Checker, _ *Limiter) { c.Stats() }, 1},
-		{"counted, and another hit", func(c *Checker, l *Limiter) { c.Stats(); hit(l, noon, "k", 1) }, 2},
-		{"a check has taken the lock", func(_ *Checker, l *Limiter) { atTime(noon, l).Check("k", 2) }, 3},
-		{"there is another allowance", func(_ *Checker, l *Limiter) { atTime(noon, l).Check("k", 2); hit(l, noon, "k", 1) }, 4},
-		{"no room is left", func(_ *Checker, l *Limiter) { atTime(noon, l).Check("k", 8); atTime(noon, l).Check("k", 1) }, 9},
-		{"a bucket has begun", func(_ *Checker, l *Limiter) { atTime(noon+61*second, l).Check("k", 2) }, 3},
-		{"it is in a report", func(c *Checker, _ *Limiter) { atTime(noon+50*ms, c).Step() }, 2},
-		{"and another hit is not", func(c *Checker, l *Limiter) { atTime(noon+50*ms, c).Step(); hit(l, noon+51*ms, "k", 1) }, 2},
-	} {
-		f, l := newFleetOf(t, 1, Options{HelloEvery: time.Hour}, 10, time.Minute)
-		hit(l, noon, "k", 1)
-		c, stamp := counterOf(l, "k"), l.core.Current.Load().Stamp
-		after, _ := c.TakeOne(stamp, noon)
-		require(t, after == 8, "%s: %d left", test.why, after)
-		test.meanwhile(f.Checker, l)
-		c.GiveBack(stamp, noon)
-		r := f.Stats().Rules[0]
-		expect(t, r.Charged == test.charged && r.Pending+r.InFlight == test.charged, "%s: want %d charged: %+v", test.why, test.charged, r)
-		c.Withdraw(noon)
-		var total, pending int64
-		for i, n := range c.Totals() {
-			total, pending = total+n, pending+c.Pending()[i]
-		}
-		expect(t, total == test.charged && pending == r.Pending, "%s: %d in all buckets, %d pending: %+v", test.why, total, pending, r)
 	}
 }
 

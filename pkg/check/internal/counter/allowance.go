@@ -15,30 +15,8 @@ func (counter *Counter) TakeOne(stamp uint64, now int64) (left, until int64) {
 	return -1, 0
 }
 
-// GiveBack undoes a TakeOne under limits with this stamp. A hit that has been moved into a report
-// since stays charged.
-func (counter *Counter) GiveBack(stamp uint64, now int64) {
-	for {
-		word := counter.Allowance.Load()
-		if word&^(OneStamp-1) != stamp || word/oneTaken&LeftMask == 0 { // it has been withdrawn
-			break
-		}
-		if counter.Allowance.CompareAndSwap(word, word-oneAllowed) {
-			return
-		}
-	}
-	c := counter.Lock()
-	defer c.Unlock()
-	c.Withdraw(now)
-	for i, n := range c.Pending() {
-		if n > 0 {
-			c.Pending()[i]--
-			c.Totals()[i]--
-			c.Group.Tallies[c.Stripe].Admit(-1, -1)
-			return
-		}
-	}
-}
+// GiveBack undoes a TakeOne that was made under the lock, which has been held since.
+func (c Locked) GiveBack() { c.Allowance.Add(^oneAllowed + 1) }
 
 // Take is TakeOne that also denies by a block, and tries again while others take hits.
 func (counter *Counter) Take(stamp uint64, now int64) (v verdict, left, until int64) {

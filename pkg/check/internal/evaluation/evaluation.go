@@ -7,11 +7,12 @@
 //
 // A request with attributes begins in several.go: match.go finds the rules, apply.go finds the
 // limits for the caller. Several rules usually pass it there by their allowances; otherwise
-// evaluation.go locks the counters, and decide.go asks all rules and charges all or none. A request with a limiter and a key begins in limiter.go. A request for one limiter
-// without clauses also continues there, and usually ends in answer.go without the counter's lock.
-// answer.go writes the fields of every [Decision]. Package counter decides how many hits fit. Only
-// [Waiting], [Reservation.Cancel] and [Decider.Now] read the clock: everything else is a function
-// of the time that it is given.
+// evaluation.go locks the counters, and decide.go asks all rules and charges all or none. A request
+// with a limiter and a key begins in limiter.go. A request for one limiter without clauses also
+// continues there, and usually ends in answer.go without the counter's lock. answer.go writes the
+// fields of every [Decision]. Package counter decides how many hits fit. Only [Waiting],
+// [Reservation.Cancel] and [Decider.Now] read the clock: everything else is a function of the time
+// that it is given.
 package evaluation
 
 import (
@@ -53,11 +54,10 @@ type ruleDecision struct {
 	denies   bool // whatever the reason
 
 	// For rules with clauses, and for those that bar the request.
-	barred   bool
-	unlocked *counter.Counter // of takeAll
-	badCost  bool             // the cost attribute is no cost
-	retry    time.Duration    // if barred
-	wait     time.Duration    // how long the hit has to wait for its turn; 0 if it need not
+	barred  bool
+	badCost bool          // the cost attribute is no cost
+	retry   time.Duration // if barred
+	wait    time.Duration // how long the hit has to wait for its turn; 0 if it need not
 }
 
 // prepare fills in the hit's limits and options.

@@ -39,41 +39,78 @@ func Check(d *Decision, h *counter.Host, p *ruleset.Compiled, now int64, attrs i
 	}
 }
 
-// takeAll decides by the allowances of all rules, without a lock: most requests pass so, and a
-// counter that many of them share, such as that of a whole service, is no bottleneck. It returns
-// false, and has charged nothing, if an allowance is lacking.
+// takeAll decides by the allowances of all rules, without renewing them: most requests pass here. It
+// returns false, and has charged nothing, if an allowance is lacking.
+//
+// A hit that has been taken can be given back as long as no flush moves it into a report, so all
+// counters are locked but one. That is the one with the fewest key attributes, which the most
+// requests share, and it is the last one to be asked.
 func (a *evaluation) takeAll(d *Decision, now int64) bool {
-	var tightest *ruleDecision
-	var least, end int64
-	fresh := d.Freshness
+	shared := 0
 	for i := range a.decisions {
 		q := &a.decisions[i]
-		f := q.limiter.Group.Host.FreshnessOf(q.limiter.Group.Name, a.key(i))
-		left, until := q.takeOne(a.key(i), now, f)
-		if left < 0 {
-			for _, taken := range a.decisions[:i] {
-				taken.unlocked.GiveBack(taken.limits.Stamp, now)
-			}
+		q.Fresh = q.limiter.Group.Host.FreshnessOf(q.limiter.Group.Name, a.key(i))
+		if q.Cost > 1 || q.barred || q.limits.Clauses != nil || !q.limiter.InTouch(q.Fresh) {
 			return false
 		}
-		fresh = max(fresh, f)
-		if tightest == nil || left < least || left == least && q.place < tightest.place {
-			tightest, least, end = q, left, until-now
+		if len(q.limits.Rule.Key) < len(a.decisions[shared].limits.Rule.Key) {
+			shared = i
 		}
 	}
-	allow(d, tightest.limiter, tightest.limits, time.Duration(end), least, fresh)
+	var t tightest
+	for i := range a.decisions {
+		if i != shared && !a.take(i, true, &t, now) {
+			a.giveBack()
+			return false
+		}
+	}
+	if !a.take(shared, false, &t, now) {
+		a.giveBack()
+		return false
+	}
+	a.unlock()
+	allow(d, t.limiter, t.limits, time.Duration(t.until-now), t.left, max(d.Freshness, t.fresh))
 	return true
 }
 
-// takeOne takes a hit off one rule's allowance. left is negative if it cannot, or if the rule's hits
-// cannot be given back: permits are spent, and the hits of a bucket that drains are dated.
-func (q *ruleDecision) takeOne(key string, now int64, f fleetstate.Freshness) (left, until int64) {
-	g := &q.limiter.Group
-	if q.Cost > 1 || q.barred || q.limits.Clauses != nil || g.Strict != nil || g.Shape.Drains() || !q.limiter.InTouch(f) {
-		return -1, 0
+// tightest is the decision with the fewest hits left.
+type tightest struct {
+	*ruleDecision
+	left, until int64
+	fresh       fleetstate.Freshness // the worst of all decisions
+}
+
+// take takes a hit off one rule's allowance, under the counter's lock or without it.
+func (a *evaluation) take(i int, lock bool, t *tightest, now int64) bool {
+	q := &a.decisions[i]
+	c := q.limiter.Group.Host.Table.Load(&q.limiter.Group, a.key(i))
+	if c == nil {
+		return false
 	}
-	if q.unlocked = g.Host.Table.Load(g, key); q.unlocked == nil {
-		return -1, 0
+	if lock {
+		q.Counter = c.Lock()
 	}
-	return q.unlocked.TakeOne(q.limits.Stamp, now)
+	left, until := c.TakeOne(q.limits.Stamp, now)
+	if left < 0 {
+		if lock {
+			q.Counter.Unlock()
+			q.Counter = counter.Locked{}
+		}
+		return false
+	}
+	if t.ruleDecision == nil || left < t.left || left == t.left && q.place < t.place {
+		t.ruleDecision, t.left, t.until = q, left, until
+	}
+	t.fresh = max(t.fresh, q.Fresh)
+	return true
+}
+
+// giveBack gives the hits that have been taken back to the locked counters, and unlocks these.
+func (a *evaluation) giveBack() {
+	for i := range a.decisions {
+		if q := &a.decisions[i]; q.HasCounter() {
+			q.Counter.GiveBack()
+		}
+	}
+	a.unlock()
 }
