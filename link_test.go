@@ -21,12 +21,7 @@ var _ check.Link = (*link)(nil)
 
 var quiet = slog.New(slog.DiscardHandler)
 
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var must = daemontest.Must
 
 // equal fails the test unless both are the same.
 func equal[T comparable](t testing.TB, what any, got, want T) {

@@ -29,12 +29,7 @@ import (
 	"github.com/offpath-io/offpath/pkg/identity"
 )
 
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var must = daemontest.Must
 
 var kristie = identity.Attributes{{Name: "user", Value: "kristie"}}
 

@@ -103,20 +103,20 @@ func (f *fleet) startChecker(flags ...string) *daemontest.Daemon {
 	return d
 }
 
-// command runs one of the aggregator's commands that talk to NATS.
-func (f *fleet) command(args ...string) (status int, stdout, stderr string) {
+// run runs one of the aggregator's commands, which has to succeed.
+func (f *fleet) run(args ...string) (stdout string) {
 	f.Helper()
-	return daemontest.Run(f.T, process(f.path("aggregator"), os.Kill), nil, append(args, "--nats", f.nats)...)
-}
-
-// do runs a command that has to succeed.
-func (f *fleet) do(args ...string) (stdout string) {
-	f.Helper()
-	status, stdout, stderr := f.command(args...)
+	status, stdout, stderr := daemontest.Run(f.T, process(f.path("aggregator"), os.Kill), nil, args...)
 	if status != 0 {
 		f.Fatalf("%q: status %d\n%s%s", args, status, stdout, stderr)
 	}
 	return stdout
+}
+
+// do is run for a command that talks to NATS.
+func (f *fleet) do(args ...string) (stdout string) {
+	f.Helper()
+	return f.run(append(args, "--nats", f.nats)...)
 }
 
 // undelivered matches hits that a checker has to deliver.
@@ -140,12 +140,7 @@ func (f *fleet) stop() {
 // ledger is what the store has counted, as JSON.
 func (f *fleet) ledger() string {
 	f.Helper()
-	command := process(f.path("aggregator"), os.Kill)
-	status, stdout, stderr := daemontest.Run(f.T, command, nil, "ledger", "--redis", f.redis, "--json")
-	if status != 0 {
-		f.Fatalf("ledger: status %d\n%s", status, stderr)
-	}
-	return stdout
+	return f.run("ledger", "--redis", f.redis, "--json")
 }
 
 func doorOf(d *daemontest.Daemon) string { return d.Find(`HTTP API +(http://\S+)`) }
@@ -177,9 +172,4 @@ func writeFile(t *testing.T, name, text string) (path string) {
 	return path
 }
 
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var must = daemontest.Must

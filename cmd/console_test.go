@@ -12,45 +12,11 @@ import (
 	"github.com/offpath-io/offpath/internal/testing/servers/serverstest"
 )
 
-// watchedFleet is two checkers and two aggregators, with a console each.
-type watchedFleet struct {
-	fleet
-	rules string // file
-}
-
-func startWatchedFleet(t *testing.T, rules string) *watchedFleet {
-	t.Helper()
-	nats, redis := serverstest.JetStream(t).URL(), serverstest.Redis(t).URL()
-	f := &watchedFleet{fleet{T: t, nats: nats, redis: redis}, writeFile(t, "rules.yaml", rules)}
-	for range 2 {
-		f.startAggregator()
-	}
-	for range 2 {
-		f.startChecker()
-	}
-	return f
-}
-
-// startChecker returns once the checker hears of the fleet.
-func (f *watchedFleet) startChecker() {
-	f.Helper()
-	f.fleet.startChecker("--rules", f.rules).AwaitMetric(`offpath_freshness{state="fresh"}`, "1")
-}
-
-// read runs a command and reads its JSON.
-func (f *watchedFleet) read(value any, args ...string) {
-	f.Helper()
-	text := f.do(append(args, "--json")...)
-	if err := json.Unmarshal([]byte(text), value); err != nil {
-		f.Fatalf("%q: %v\n%s", args, err, text)
-	}
-}
-
 var decisionLine = regexp.MustCompile(`(?m)^offpath_decisions_total\{outcome="(allowed|denied)",rule="([^"]+)"\} (\S+)$`)
 
 // decisions are the sums over the checkers' /metrics, by rule and outcome, without those that are
 // 0.
-func (f *watchedFleet) decisions() string {
+func (f *fleet) decisions() string {
 	f.Helper()
 	sums := make(map[string]int64)
 	for _, d := range f.checkers {
@@ -73,13 +39,9 @@ type topOutput struct {
 		Rule            string
 		Allowed, Denied int64
 	}
-	Used, Denied []struct {
-		Rule, Key string
-		Rate      float64
-	}
 }
 
-// decisions are those of watchedFleet's.
+// decisions are as those of a fleet.
 func (o topOutput) decisions() string {
 	sums := make(map[string]int64)
 	for _, r := range o.Rules {
@@ -95,7 +57,14 @@ func (o topOutput) decisions() string {
 // TestConsoleNumbers: what "top" and the consoles of both aggregators say is the sum of the
 // checkers' /metrics.
 func TestConsoleNumbers(t *testing.T) {
-	f := startWatchedFleet(t, "rules: [{name: small, key: [user], limit: 7/day}, {name: large, key: [api], limit: 1000/day}]\n")
+	f := &fleet{T: t, nats: serverstest.JetStream(t).URL(), redis: serverstest.Redis(t).URL()}
+	rules := writeFile(t, "rules.yaml", "rules: [{name: small, key: [user], limit: 7/day}, {name: large, key: [api], limit: 1000/day}]\n")
+	for range 2 {
+		f.startAggregator()
+	}
+	for range 2 {
+		f.startChecker("--rules", rules).AwaitMetric(`offpath_freshness{state="fresh"}`, "1")
+	}
 	for i := range 60 {
 		ask(t, f.checkers[i%2], fmt.Sprintf(`{"user":"user%d","api":"<script>alert(1)</script>"}`, i%4))
 	}
@@ -114,7 +83,7 @@ func TestConsoleNumbers(t *testing.T) {
 			return ""
 		})
 	}
-	top := func(got *topOutput) { f.read(got, "top") }
+	top := func(got *topOutput) { must(t, json.Unmarshal([]byte(f.do("top", "--json")), got)) }
 	agrees("top", top)
 	for _, d := range f.aggregators {
 		agrees("a console", func(got *topOutput) {

@@ -5,8 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"testing"
@@ -50,11 +50,7 @@ func newDeployed(t *testing.T) *deployed {
 	f := &deployed{fleet: fleet{T: t, nats: server.URL(t, "operator"), redis: redis}, server: server}
 	for _, pair := range []*keyPair{&f.rules, &f.entries} {
 		pair.file = filepath.Join(t.TempDir(), "key")
-		status, stdout, stderr := daemontest.Run(t, process(binary(t, "aggregator"), os.Kill), nil, "keygen", pair.file)
-		if status != 0 {
-			t.Fatal(stderr)
-		}
-		pair.public = strings.TrimSpace(stdout)
+		pair.public = strings.TrimSpace(f.run("keygen", pair.file))
 	}
 	return f
 }
@@ -89,9 +85,14 @@ func (f *deployed) startChecker(name string, flags ...string) *daemontest.Daemon
 func (f *deployed) stop() {
 	f.Helper()
 	f.fleet.stop()
+	f.neverLogs("level=WARN|level=ERROR|(?i:permission)")
+}
+
+// neverLogs holds that nobody has logged a pattern.
+func (f *deployed) neverLogs(never string) {
+	f.Helper()
 	for _, d := range append(f.checkers, f.aggregators...) {
-		log := d.Stderr()
-		if strings.Contains(log, "level=WARN") || strings.Contains(log, "level=ERROR") || strings.Contains(strings.ToLower(log), "permission") {
+		if log := d.Stderr(); regexp.MustCompile(never).MatchString(log) {
 			f.Errorf("it complains:\n%s", log)
 		}
 	}
@@ -225,19 +226,13 @@ func TestDeployedOperator(t *testing.T) {
 			t.Errorf("%s is not heard of: %v", what, err)
 		}
 	}
-	for _, d := range append(f.aggregators, f.checkers...) {
-		if strings.Contains(strings.ToLower(d.Stderr()), "permission") {
-			t.Errorf("it complains:\n%s", d.Stderr())
-		}
-	}
+	f.neverLogs("(?i:permission)")
 }
 
 // listen hears what is stored from now on.
 func listen(t *testing.T, url, subject string) *nats.Subscription {
 	t.Helper()
-	conn, err := nats.Connect(url)
-	must(t, err)
-	t.Cleanup(conn.Close)
+	conn := serverstest.Connect(t, url)
 	sub, err := conn.SubscribeSync(subject)
 	must(t, errors.Join(err, conn.Flush()))
 	return sub
@@ -247,9 +242,7 @@ func listen(t *testing.T, url, subject string) *nats.Subscription {
 func messagesIn(t *testing.T, url, name string) (all []string) {
 	t.Helper()
 	conn := serverstest.Connect(t, url)
-	js, err := jetstream.New(conn)
-	must(t, err)
-	stream, err := js.Stream(t.Context(), name)
+	stream, err := serverstest.JetStreamOf(t, conn).Stream(t.Context(), name)
 	must(t, err)
 	consumer, err := stream.OrderedConsumer(t.Context(), jetstream.OrderedConsumerConfig{})
 	must(t, err)
@@ -277,9 +270,7 @@ func TestAStolenCheckersCredentialRedefinesNoRule(t *testing.T) {
 	const hostile = uint64(1) << 62
 	epoch := events.NewEpoch("checker-1")
 	name := natsbus.CheckerName("checker-1", epoch)
-	conn, err := nats.Connect(f.server.URL(t, "checker-1"), nats.CustomInboxPrefix("_INBOX.checker-1"))
-	must(t, err)
-	t.Cleanup(conn.Close)
+	conn := serverstest.Connect(t, f.server.URL(t, "checker-1"), nats.CustomInboxPrefix("_INBOX.checker-1"))
 	link, err := natsbus.NewChecker(conn, "offpath", name)
 	must(t, err)
 	ctx, stop := context.WithCancel(t.Context())

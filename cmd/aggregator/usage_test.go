@@ -17,12 +17,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var must = daemontest.Must
 
 // equal fails the test unless both are the same.
 func equal[T comparable](t testing.TB, what any, got, want T) {

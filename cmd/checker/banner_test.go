@@ -12,19 +12,9 @@ import (
 	"github.com/offpath-io/offpath/cmd/checker/api"
 	"github.com/offpath-io/offpath/deploy"
 	"github.com/offpath-io/offpath/internal/testing/daemontest"
+	"github.com/offpath-io/offpath/internal/testing/rulestest"
 	"github.com/offpath-io/offpath/internal/version"
-	"github.com/offpath-io/offpath/pkg/rules"
 )
-
-func parse(t *testing.T, text string) *rules.Set {
-	t.Helper()
-	if text == "" {
-		return nil
-	}
-	set, err := rules.Parse([]byte(text))
-	must(t, err)
-	return set
-}
 
 // TestBanner says where everything is, and what to do next, but no secret.
 func TestBanner(t *testing.T) {
@@ -64,12 +54,14 @@ func TestBanner(t *testing.T) {
 			[]string{"Rules (bucket prod-rules):\n  none yet;", " --namespace prod\n", "Ctrl-C stops it."}, []string{"Try it"}},
 	} {
 		var got strings.Builder
-		if err := printBanner(&got, banner{
-			config: tt.config, rules: parse(t, tt.rules), version: version.Info{Version: "devel"}, proxy: tt.proxy,
+		b := banner{
+			config: tt.config, version: version.Info{Version: "devel"}, proxy: tt.proxy,
 			nats: "nats://me:geheim@127.0.0.1:4222", http: "http://127.0.0.1:8080", grpc: "127.0.0.1:8081", admin: "http://127.0.0.1:9090",
-		}); err != nil {
-			t.Fatal(err)
 		}
+		if tt.rules != "" {
+			b.rules = rulestest.Parse(t, tt.rules)
+		}
+		must(t, printBanner(&got, b))
 		for _, want := range tt.says {
 			if !strings.Contains(got.String(), want) {
 				t.Errorf("%s: it does not say %q:\n%s", tt.what, want, &got)

@@ -7,8 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats.go/jetstream"
-
 	"github.com/offpath-io/offpath/internal/blocks"
 	"github.com/offpath-io/offpath/internal/natssource"
 	"github.com/offpath-io/offpath/internal/testing/daemontest"
@@ -35,9 +33,7 @@ func newRestarted(t *testing.T, keys ...*signature.Key) *restarted {
 	var o blocks.Options
 	var ofRules *signature.Key
 	if keys != nil {
-		v, err := signature.NewVerifier(nil, keys[1].Public())
-		must(t, err)
-		ofRules, o = keys[0], blocks.Options{Verifier: v, Key: func() *signature.Key { return keys[1] }}
+		ofRules, o = keys[0], blocks.Options{Verifier: signaturetest.Verifier(t, keys[1]), Key: func() *signature.Key { return keys[1] }}
 		r.args = append(r.args, "--rules-public-keys", keys[0].Public(), "--entries-public-keys", keys[1].Public())
 	}
 	r.change = inSignedBucket(t, r.bus.URL(), ofRules)
@@ -84,8 +80,7 @@ func TestARestartWithoutNATSKeepsRulesAndBlocks(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r := newRestarted(t, keys...)
 			r.change(daily(3))
-			js, err := jetstream.New(serverstest.Connect(t, r.bus.URL()))
-			must(t, err)
+			js := serverstest.JetStreamOf(t, serverstest.Connect(t, r.bus.URL()))
 			kv, err := js.KeyValue(t.Context(), natssource.Name(defaultNamespace))
 			must(t, err)
 			older, err := kv.Get(t.Context(), natssource.Key)

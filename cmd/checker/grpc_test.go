@@ -143,11 +143,9 @@ func TestQuotaDoor(t *testing.T) {
 	usage := &quotapb.RateLimitQuotaUsageReports_BucketQuotaUsage{
 		BucketId: &quotapb.BucketId{Bucket: map[string]string{"user": "kristie"}}, NumRequestsAllowed: 100,
 	}
-	if err := stream.Send(&quotapb.RateLimitQuotaUsageReports{
+	must(t, stream.Send(&quotapb.RateLimitQuotaUsageReports{
 		Domain: "shop", BucketQuotaUsages: []*quotapb.RateLimitQuotaUsageReports_BucketQuotaUsage{usage},
-	}); err != nil {
-		t.Fatal(err)
-	}
+	}))
 	answer, err := stream.Recv()
 	must(t, err)
 	strategy := answer.BucketAction[0].GetQuotaAssignmentAction().GetRateLimitStrategy()

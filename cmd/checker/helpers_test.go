@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/offpath-io/offpath/cmd/checker/api"
 	"github.com/offpath-io/offpath/internal/testing/daemontest"
@@ -17,12 +16,7 @@ import (
 
 const kristie = `{"attributes":{"user":"kristie"}}`
 
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var must = daemontest.Must
 
 // equal fails the test unless both are the same.
 func equal[T comparable](t testing.TB, what any, got, want T) {
@@ -52,13 +46,6 @@ var anywhere = []string{"--listen", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--a
 func startChecker(t *testing.T, args ...string) *daemontest.Daemon {
 	t.Helper()
 	o := options{clientTime: daemontest.Patience, drainTime: daemontest.Patience}
-	return daemontest.Start(t, o.run, slices.Concat(anywhere, args)...)
-}
-
-// startHasty starts one that is not patient with an aggregator when it stops.
-func startHasty(t *testing.T, args ...string) *daemontest.Daemon {
-	t.Helper()
-	o := options{clientTime: daemontest.Patience, drainTime: time.Millisecond}
 	return daemontest.Start(t, o.run, slices.Concat(anywhere, args)...)
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/offpath-io/offpath/cmd/internal/daemon"
 	"github.com/offpath-io/offpath/internal/testing/daemontest"
 	"github.com/offpath-io/offpath/internal/testing/grpctest"
+	"github.com/offpath-io/offpath/internal/testing/rulestest"
 	"github.com/offpath-io/offpath/internal/testing/servers/serverstest"
 	"github.com/offpath-io/offpath/internal/tlsfiles"
 	"github.com/offpath-io/offpath/pkg/aggregate"
@@ -27,7 +28,7 @@ var quietLog = slog.New(slog.DiscardHandler)
 func adaptersFor(t *testing.T, text string) *adapters {
 	t.Helper()
 	c := readConfig(t, nil)
-	checker, err := check.New(check.Options{Rules: parse(t, text), MaxIdleKeys: 1000})
+	checker, err := check.New(check.Options{Rules: rulestest.Parse(t, text), MaxIdleKeys: 1000})
 	must(t, err)
 	a := &adapters{made: make(chan struct{})}
 	must(t, a.begin(c, checker, nil, quietLog))
@@ -63,9 +64,7 @@ func TestLeavingIsAnnounced(t *testing.T) {
 	}
 	p.listeners = listeners{http: at[0], grpc: at[1]}
 	parts := append(p.grpcParts(), p.httpPart())
-	ctx, stop := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() { ended <- daemon.Run(ctx, quietLog, parts...) }()
+	stop := daemontest.Background(t, func(ctx context.Context) error { return daemon.Run(ctx, quietLog, parts...) })
 
 	conn := grpctest.Dial(t, at[1].Addr().String())
 	client := &http.Client{Transport: new(http.Transport)}
@@ -99,5 +98,4 @@ func TestLeavingIsAnnounced(t *testing.T) {
 	equal(t, "gRPC health", healthOf(t.Context(), conn, ""), "NOT_SERVING")
 	client.CloseIdleConnections()
 	stop()
-	must(t, <-ended)
 }

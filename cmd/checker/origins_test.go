@@ -13,20 +13,19 @@ import (
 func TestPagesOfOtherSites(t *testing.T) {
 	d := startChecker(t, "--rules", writeFile(t, daily(2)), "--allow-origin", "https://ops.example:8443, https://b.example")
 	base := strings.TrimSuffix(apiOf(d), "/v1/check")
-	const body = `{"attributes":{"user":"kristie"}}`
 	for _, tt := range []struct {
 		method, url, body, origin string
 		want                      int
 	}{
-		{"POST", base + "/v1/check", body, "https://evil.example", 403},
-		{"POST", base + "/v1/check", body, base, 403}, // none of its pages: a site may have given its name this address
-		{"POST", base + "/v1/check", body, "null", 403},
-		{"POST", base + "/v1/check", body, "", 403},
-		{"POST", base + "/v1/check", body, "https://ops.example", 403}, // another port
+		{"POST", base + "/v1/check", kristie, "https://evil.example", 403},
+		{"POST", base + "/v1/check", kristie, base, 403}, // none of its pages: a site may have given its name this address
+		{"POST", base + "/v1/check", kristie, "null", 403},
+		{"POST", base + "/v1/check", kristie, "", 403},
+		{"POST", base + "/v1/check", kristie, "https://ops.example", 403}, // another port
 		{"POST", base + "/v1/settle", `{}`, "https://evil.example", 403},
-		{"POST", base + "/v1/check", body, "https://ops.example:8443", 200},
-		{"POST", base + "/v1/check", body, "HTTPS://B.example", 200},
-		{"POST", base + "/v1/check", body, "https://b.example", 429},
+		{"POST", base + "/v1/check", kristie, "https://ops.example:8443", 200},
+		{"POST", base + "/v1/check", kristie, "HTTPS://B.example", 200},
+		{"POST", base + "/v1/check", kristie, "https://b.example", 429},
 		{"GET", base + "/v1/auth", "", "https://evil.example", 200},
 		{"GET", d.Admin() + "/metrics", "", "https://evil.example", 403},
 		{"GET", d.Admin() + "/metrics", "", "https://b.example", 200},

@@ -39,9 +39,8 @@ func inSignedBucket(t *testing.T, url string, key *signature.Key) changes {
 	return func(text string) {
 		t.Helper()
 		there, _ := bucket.Get(t.Context())
-		if _, err := bucket.Put(t.Context(), []byte(text), there.Revision); err != nil {
-			t.Fatal(err)
-		}
+		_, err := bucket.Put(t.Context(), []byte(text), there.Revision)
+		must(t, err)
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/offpath-io/offpath/internal/testing/daemontest"
 	"github.com/offpath-io/offpath/internal/testing/servers/serverstest"
@@ -14,10 +15,7 @@ import (
 // TestEverythingInOneProcess is what "go run ./cmd/checker" does, with a rule that is not over
 // after a second.
 func TestEverythingInOneProcess(t *testing.T) {
-	o := options{drainTime: daemontest.Patience}
-	d := daemontest.Start(t, o.run, "--rules", writeFile(t, daily(15)), "--stop-delay",
-		"1ms", "--log-level", "debug",
-		"--listen", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--admin", "127.0.0.1:0",
+	d := startChecker(t, "--rules", writeFile(t, daily(15)), "--stop-delay", "1ms", "--log-level", "debug",
 		"--stale-after", "1000", "--share-after", "1000", "--outage-after", "1000") // however slow the machine is
 	awaitFresh(d)
 	for i := range 15 {
@@ -108,7 +106,8 @@ func TestWithoutNATS(t *testing.T) {
 	t.Parallel()
 	nats := serverstest.NATS(t)
 	must(t, nats.Stop())
-	d := startHasty(t, "--rules", writeFile(t, daily(15)), "--nats", nats.URL())
+	hasty := options{clientTime: daemontest.Patience, drainTime: time.Millisecond}
+	d := daemontest.Start(t, hasty.run, append(anywhere[:len(anywhere):len(anywhere)], "--rules", writeFile(t, daily(15)), "--nats", nats.URL())...)
 	equal(t, "without NATS", asks(t, d, kristie, 200).Freshness, "local")
 	if status, body := d.Get("/readyz"); status != 200 || strings.Contains(body, `"nats":"connected"`) {
 		t.Errorf("readyz: %d %s", status, body)

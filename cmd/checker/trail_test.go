@@ -1,16 +1,14 @@
 package main
 
 import (
-	"context"
 	"encoding/json"
 	"maps"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats.go/jetstream"
-
 	"github.com/offpath-io/offpath/cmd/internal/decisionlog"
+	"github.com/offpath-io/offpath/internal/testing/daemontest"
 	"github.com/offpath-io/offpath/internal/testing/servers/serverstest"
 	"github.com/offpath-io/offpath/pkg/aggregate"
 	"github.com/offpath-io/offpath/pkg/aggregate/memstore"
@@ -29,10 +27,7 @@ func startWorker(t *testing.T, url string, o aggregate.Options) {
 	}
 	worker, err := aggregate.New(o)
 	must(t, err)
-	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
-	ended := make(chan error, 1)
-	go func() { ended <- worker.Run(ctx) }()
-	t.Cleanup(func() { stop(); must(t, <-ended) })
+	daemontest.Background(t, worker.Run)
 }
 
 // entriesIn reads a decision log, and skips lines that are no JSON.
@@ -43,9 +38,7 @@ func entriesIn(t *testing.T, text string) (entries []decisionlog.Entry) {
 			continue
 		}
 		var e decisionlog.Entry
-		if err := json.Unmarshal([]byte(line), &e); err != nil {
-			t.Fatalf("%q: %v", line, err)
-		}
+		must(t, json.Unmarshal([]byte(line), &e))
 		entries = append(entries, e)
 	}
 	return entries
@@ -54,9 +47,7 @@ func entriesIn(t *testing.T, text string) (entries []decisionlog.Entry) {
 // stored returns all that is in the decision log's stream, "" if there is none.
 func stored(t *testing.T, url string) string {
 	t.Helper()
-	js, err := jetstream.New(serverstest.Connect(t, url))
-	must(t, err)
-	stream, err := js.Stream(t.Context(), "offpath-denied")
+	stream, err := serverstest.JetStreamOf(t, serverstest.Connect(t, url)).Stream(t.Context(), "offpath-denied")
 	if err != nil {
 		return ""
 	}

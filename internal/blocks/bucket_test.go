@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/offpath-io/offpath/internal/blocks"
+	"github.com/offpath-io/offpath/internal/testing/daemontest"
 	"github.com/offpath-io/offpath/internal/testing/servers"
 	"github.com/offpath-io/offpath/internal/testing/servers/serverstest"
 )
@@ -27,12 +28,7 @@ func TestMain(m *testing.M) { serverstest.Main(m, servers.NATSOptions{JetStream:
 // fast is for tests of what is looked at now and then.
 var fast = blocks.Options{Retry: 10 * time.Millisecond, Check: 20 * time.Millisecond}
 
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var must = daemontest.Must
 
 // open opens the bucket of a test at a server.
 func open(t *testing.T, server *servers.NATS, o blocks.Options) *blocks.Bucket {

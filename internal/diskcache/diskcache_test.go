@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/offpath-io/offpath/internal/diskcache"
+	"github.com/offpath-io/offpath/internal/testing/daemontest"
 )
 
 var (
@@ -18,12 +19,7 @@ var (
 	values = []diskcache.Value{{Key: "rules", Revision: 7, Written: noon.Add(-time.Hour), Raw: []byte("rules: []\n\xff")}, {Key: "b"}}
 )
 
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var must = daemontest.Must
 
 // TestWhatIsSavedIsLoaded, whole, by its user alone, and in place of what was there before.
 func TestWhatIsSavedIsLoaded(t *testing.T) {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/offpath-io/offpath/internal/checktuning"
+	"github.com/offpath-io/offpath/internal/testing/daemontest"
 	"github.com/offpath-io/offpath/internal/testing/membus"
 	"github.com/offpath-io/offpath/pkg/aggregate"
 	"github.com/offpath-io/offpath/pkg/aggregate/memstore"
@@ -35,12 +36,7 @@ func require(t *testing.T, ok bool, found string, args ...any) {
 	}
 }
 
-func must(t *testing.T, err error) {
-	if err != nil {
-		t.Helper()
-		t.Fatal(err)
-	}
-}
+var must = daemontest.Must
 
 // world is a fleet in virtual time: the checker and aggregator code of production, stepped by hand
 // over an in-memory bus. Beside it runs the truth, which knows of every hit at once.

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/offpath-io/offpath/internal/testing/daemontest"
 )
 
 // patience is how long anything may take before a test gives up on it.
@@ -55,12 +57,7 @@ func next[T any](t *testing.T, all <-chan T) (one T) {
 	return one
 }
 
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var must = daemontest.Must
 
 func write(t *testing.T, path, content string) {
 	t.Helper()

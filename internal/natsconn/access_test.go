@@ -147,12 +147,7 @@ func credsKind(t *testing.T) kind {
 	return kind{name: "creds", access: Access{Creds: path}, first: of(), second: of(), spoil: path, refusal: "nats: authorization violation"}
 }
 
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var must = daemontest.Must
 
 // TestGetsInAndStaysIn: whoever is refused at first goes on trying, and gets in once the files are
 // those that the server wants; and so does whoever has them from the start. When the server changes

@@ -27,12 +27,7 @@ type world struct {
 	log   daemontest.Buffer
 }
 
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var must = daemontest.Must
 
 func newWorld(t *testing.T) *world {
 	w := &world{t: t}

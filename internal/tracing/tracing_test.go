@@ -16,6 +16,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/offpath-io/offpath/internal/testing/daemontest"
 	"github.com/offpath-io/offpath/internal/testing/membus"
 	"github.com/offpath-io/offpath/internal/testing/tlsfilestest"
 	"github.com/offpath-io/offpath/internal/testing/tracingtest"
@@ -26,12 +27,7 @@ import (
 	"github.com/offpath-io/offpath/pkg/rules"
 )
 
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var must = daemontest.Must
 
 func open(t *testing.T, r *tracingtest.Receiver, service string, sample float64) *Tracer {
 	t.Helper()

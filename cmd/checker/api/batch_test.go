@@ -9,8 +9,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/offpath-io/offpath/internal/testing/rulestest"
 	"github.com/offpath-io/offpath/pkg/check"
-	"github.com/offpath-io/offpath/pkg/rules"
 )
 
 // batchOf sends several requests as a batch.
@@ -111,16 +111,13 @@ func TestBatchRefusals(t *testing.T) {
 // batch no longer. Under other rules none waits, and a change of rules takes effect.
 func TestWaitsForPermits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		set := func(enforcement string) *rules.Set {
-			s, err := rules.Parse([]byte(`rules: [{name: r, key: [user], limit: 10/hour, enforcement: ` + enforcement + `}]`))
-			must(t, err)
-			return s
+		set := func(enforcement string) string {
+			return `rules: [{name: r, key: [user], limit: 10/hour, enforcement: ` + enforcement + `}]`
 		}
-		checker, err := check.New(check.Options{Rules: set("async"), Link: nobody{}, MaxIdleKeys: 1000})
-		must(t, err)
+		checker := newChecker(t, set("async"), check.Options{Link: nobody{}})
 		api := described(t, New(checker, time.Second))
 		for i, enforcement := range []string{"async", "strict", "async"} {
-			must(t, checker.SetRules(set(enforcement), uint64(i+1)))
+			must(t, checker.SetRules(rulestest.Parse(t, set(enforcement)), uint64(i+1)))
 			want, status := time.Duration(0), 200
 			if enforcement == "strict" {
 				want, status = time.Second, 429

@@ -8,11 +8,13 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"testing/iotest"
 	"time"
 
+	"github.com/offpath-io/offpath/internal/testing/daemontest"
+	"github.com/offpath-io/offpath/internal/testing/rulestest"
 	"github.com/offpath-io/offpath/pkg/check"
 	"github.com/offpath-io/offpath/pkg/events"
-	"github.com/offpath-io/offpath/pkg/rules"
 )
 
 const testRules = `
@@ -32,11 +34,7 @@ rules:
     limit: 5/minute
 `
 
-func must(t interface{ Fatal(...any) }, err error) {
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var must = daemontest.Must
 
 func newAPI(t testing.TB) http.Handler { return apiOf(t, testRules) }
 
@@ -48,16 +46,23 @@ var receiptKeys = events.NewReceiptKeys()
 // plainAPI is one whose answers are not checked.
 func plainAPI(t testing.TB, text string) http.Handler {
 	t.Helper()
-	set, err := rules.Parse([]byte(text))
-	must(t, err)
-	checker, err := check.New(check.Options{Rules: set, MaxIdleKeys: 1000, ReceiptKeys: func() events.ReceiptKeys { return receiptKeys }})
-	must(t, err)
-	return New(checker, time.Second)
+	return New(newChecker(t, text, check.Options{ReceiptKeys: func() events.ReceiptKeys { return receiptKeys }}), time.Second)
 }
 
-func post(handler http.Handler, body string) *httptest.ResponseRecorder {
+// newChecker is one with these rules, and else with these options.
+func newChecker(t testing.TB, text string, o check.Options) *check.Checker {
+	t.Helper()
+	o.Rules, o.MaxIdleKeys = rulestest.Parse(t, text), 1000
+	checker, err := check.New(o)
+	must(t, err)
+	return checker
+}
+
+func post(api http.Handler, body string) *httptest.ResponseRecorder { return postTo(api, Path, body) }
+
+func postTo(api http.Handler, path, body string) *httptest.ResponseRecorder {
 	w := httptest.NewRecorder()
-	handler.ServeHTTP(w, httptest.NewRequest(http.MethodPost, Path, strings.NewReader(body)))
+	api.ServeHTTP(w, httptest.NewRequest(http.MethodPost, path, strings.NewReader(body)))
 	return w
 }
 
@@ -116,9 +121,7 @@ func TestAnswers(t *testing.T) {
 func withoutTimes(t *testing.T, body string) string {
 	t.Helper()
 	var a Answer
-	if err := json.Unmarshal([]byte(body), &a); err != nil {
-		t.Fatalf("%v: %s", err, body)
-	}
+	must(t, json.Unmarshal([]byte(body), &a))
 	for name, ms := range map[string]*int64{"retry_after_ms": a.RetryAfterMS, "reset_ms": a.ResetMS} {
 		if ms != nil && *ms > 0 {
 			body = strings.Replace(body, fmt.Sprintf("%q:%d", name, *ms), fmt.Sprintf("%q:T", name), 1)
@@ -215,9 +218,7 @@ func TestRefusals(t *testing.T) {
 		for _, body := range test.bodies {
 			w := post(api, body)
 			var refusal map[string]string
-			if err := json.Unmarshal(w.Body.Bytes(), &refusal); err != nil {
-				t.Fatalf("%.60s: %v: %s", body, err, w.Body)
-			}
+			must(t, json.Unmarshal(w.Body.Bytes(), &refusal))
 			if w.Code != test.status || len(refusal) != 1 || !strings.Contains(refusal["error"], test.want) {
 				t.Errorf("%.60s: %d %v, want %d with %q", body, w.Code, refusal, test.status, test.want)
 			}
@@ -264,14 +265,10 @@ func TestPathsAndMethods(t *testing.T) {
 // TestBodyEndsEarly: a client goes away in the middle of its body.
 func TestBodyEndsEarly(t *testing.T) {
 	w := httptest.NewRecorder()
-	body := io.MultiReader(strings.NewReader(`{"attributes"`), brokenReader{})
+	body := io.MultiReader(strings.NewReader(`{"attributes"`), iotest.ErrReader(io.ErrUnexpectedEOF))
 	newAPI(t).ServeHTTP(w, httptest.NewRequest(http.MethodPost, Path, body))
 	says(t, w, 400, "")
 }
-
-type brokenReader struct{}
-
-func (brokenReader) Read([]byte) (int, error) { return 0, io.ErrUnexpectedEOF }
 
 // BenchmarkAPI measures the API itself, without the server around it.
 func BenchmarkAPI(b *testing.B) {

@@ -2,7 +2,6 @@ package api
 
 import (
 	"encoding/json"
-	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
@@ -131,11 +130,7 @@ rules:
 
 func TestExplainOverHTTP(t *testing.T) {
 	api := newAPI(t)
-	ask := func(body string) *httptest.ResponseRecorder {
-		w := httptest.NewRecorder()
-		api.ServeHTTP(w, httptest.NewRequest(http.MethodPost, ExplainPath, strings.NewReader(body)))
-		return w
-	}
+	ask := func(body string) *httptest.ResponseRecorder { return postTo(api, ExplainPath, body) }
 	post(api, `{"attributes":{"user":"a","api":"upload"},"cost":2}`)
 	for range 2 { // it changes nothing
 		w := ask(`{"attributes":{"user":"a","api":"upload"}}`)

@@ -11,13 +11,10 @@ import (
 
 	"github.com/offpath-io/offpath/pkg/check"
 	"github.com/offpath-io/offpath/pkg/events"
-	"github.com/offpath-io/offpath/pkg/rules"
 )
 
 func settle(api http.Handler, body string) *httptest.ResponseRecorder {
-	w := httptest.NewRecorder()
-	api.ServeHTTP(w, httptest.NewRequest(http.MethodPost, SettlePath, strings.NewReader(body)))
-	return w
+	return postTo(api, SettlePath, body)
 }
 
 // receiptOf is the receipt of an answer.
@@ -93,11 +90,7 @@ func TestSettleRefusals(t *testing.T) {
 
 // In an outage settlements wait, but not any number of them.
 func TestTooManySettlements(t *testing.T) {
-	set, err := rules.Parse([]byte(testRules))
-	must(t, err)
-	checker, err := check.New(check.Options{Rules: set, Link: nobody{}, MaxSettling: 1, MaxIdleKeys: 1000})
-	must(t, err)
-	api := described(t, New(checker, 0))
+	api := described(t, New(newChecker(t, testRules, check.Options{Link: nobody{}, MaxSettling: 1}), 0))
 	ask := `{"attributes":{"user":"a"},"settle":true}`
 	first, second := receiptOf(t, post(api, ask)), receiptOf(t, post(api, ask))
 	says(t, settle(api, fmt.Sprintf(`{"receipt":%q,"cost":0}`, first)), 204, "")

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+
+	"github.com/offpath-io/offpath/internal/testing/daemontest"
 )
 
 // listener accepts connections and does this with each.
@@ -46,10 +48,10 @@ func checkProblem(t *testing.T, c *http.Client, url string, status int) {
 	}
 }
 
-// checkOnce fails the test unless there is one line in the log, of this service.
-func (s *safe) checkOnce(t *testing.T, service string) {
+// checkLoggedOnce fails the test unless there is one line in the log, of this service.
+func checkLoggedOnce(t *testing.T, log *daemontest.Buffer, service string) {
 	t.Helper()
-	if text := s.String(); strings.Count(text, "\n") != 1 || !strings.Contains(text, service) {
+	if text := log.String(); strings.Count(text, "\n") != 1 || !strings.Contains(text, service) {
 		t.Errorf("it is not logged once: %s", text)
 	}
 }
@@ -72,28 +74,28 @@ func TestServiceFails(t *testing.T) {
 		"a header that is too long": say("HTTP/1.1 200 OK\r\nX: " + strings.Repeat("x", maxAnswerHeader) + "\r\n\r\n"),
 	} {
 		t.Run(why, func(t *testing.T) {
-			var log safe
+			var log daemontest.Buffer
 			o := options(t, target)
-			o.Log = log.logger()
+			o.Log = log.Logger()
 			url := start(t, o)
 			for range 2 {
 				checkProblem(t, client(t, 1), url, http.StatusBadGateway)
 			}
-			log.checkOnce(t, target)
+			checkLoggedOnce(t, &log, target)
 		})
 	}
 }
 
 // TestServiceComesBack: that is logged too, and the next failure again.
 func TestServiceComesBack(t *testing.T) {
-	var log safe
+	var log daemontest.Buffer
 	var fails atomic.Bool
 	o := options(t, service(t, "http", func(http.ResponseWriter, *http.Request) {
 		if fails.Load() {
 			panic(http.ErrAbortHandler)
 		}
 	}))
-	o.Log = log.logger()
+	o.Log = log.Logger()
 	url := start(t, o)
 	for _, fail := range []bool{false, true, true, false, false, true} {
 		fails.Store(fail)

@@ -1,7 +1,6 @@
 package upstream
 
 import (
-	"bytes"
 	"crypto/tls"
 	"io"
 	"log/slog"
@@ -10,22 +9,17 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
+	"github.com/offpath-io/offpath/internal/testing/daemontest"
 	"github.com/offpath-io/offpath/pkg/identity/httpidentity"
 )
 
 // long is time that no test waits for.
 const long = time.Minute
 
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var must = daemontest.Must
 
 func all(next http.Handler) http.Handler { return next }
 
@@ -125,16 +119,6 @@ func dial(t testing.TB, address string) net.Conn {
 	t.Cleanup(func() { _ = conn.Close() })
 	return conn
 }
-
-// safe is a buffer for logs.
-type safe struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (s *safe) Write(p []byte) (int, error) { s.mu.Lock(); defer s.mu.Unlock(); return s.b.Write(p) }
-func (s *safe) String() string              { s.mu.Lock(); defer s.mu.Unlock(); return s.b.String() }
-func (s *safe) logger() *slog.Logger        { return slog.New(slog.NewTextHandler(s, nil)) }
 
 // unchecked takes every service for what it says that it is.
 var unchecked = &tls.Config{InsecureSkipVerify: true}

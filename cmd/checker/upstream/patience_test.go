@@ -10,6 +10,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/offpath-io/offpath/internal/testing/daemontest"
 )
 
 const proxyURL = "http://proxy"
@@ -194,14 +196,14 @@ func silent(t *testing.T, reads bool) *memory {
 func TestSilentService(t *testing.T) {
 	for _, scheme := range []string{"http", "h2c"} {
 		synctest.Test(t, func(t *testing.T) {
-			var log safe
-			soon := func(o *Options) { o.Log, o.Answer = log.logger(), pingAfter/2 } // before pings tell that it is dead
+			var log daemontest.Buffer
+			soon := func(o *Options) { o.Log, o.Answer = log.Logger(), pingAfter/2 } // before pings tell that it is dead
 			runVirtual(t, scheme, silent(t, true), soon, func(v virtual) {
 				for range 2 {
 					checkProblem(t, v.client(1), proxyURL, http.StatusGatewayTimeout)
 				}
 			})
-			log.checkOnce(t, scheme+"://service")
+			checkLoggedOnce(t, &log, scheme+"://service")
 		})
 	}
 	synctest.Test(t, func(t *testing.T) {

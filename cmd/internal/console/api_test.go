@@ -55,12 +55,7 @@ func newDesk(t *testing.T) (*Console, *deskWorker) {
 	return c, w
 }
 
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var must = daemontest.Must
 
 // listed are the blocks in the bucket, of which there have to be so many.
 func listed(t *testing.T, c *Console, want int) []blocks.Block {

@@ -10,6 +10,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/offpath-io/offpath/internal/testing/daemontest"
 )
 
 // diary notes what happens, in order.
@@ -101,9 +103,4 @@ func TestListenSaysWhere(t *testing.T) {
 	}
 }
 
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var must = daemontest.Must

@@ -15,12 +15,7 @@ import (
 	"github.com/offpath-io/offpath/internal/tlsfiles"
 )
 
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var must = daemontest.Must
 
 // TestASigningKeyIsChangedWhileItRuns, for one whose public key is trusted here, and for no other:
 // nobody could take what that signs.

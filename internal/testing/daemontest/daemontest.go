@@ -122,6 +122,31 @@ func (d *Daemon) AwaitLog(words string) {
 	d.Await("it logs "+words, func() bool { return strings.Contains(d.Stderr(), words) })
 }
 
+// Must ends the test if there is an error.
+func Must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Background runs something until stop is called, or the test is over, and waits for its end, which
+// has to be without an error.
+func Background(t testing.TB, run func(context.Context) error) (stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	ended := make(chan error, 1)
+	go func() { ended <- run(ctx) }()
+	stop = sync.OnceFunc(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Errorf("it ended with: %v", err)
+		}
+	})
+	t.Cleanup(stop)
+	return stop
+}
+
 // Eventually waits until the condition holds, and fails the test if that takes too long.
 func Eventually(t testing.TB, what string, holds func() bool) {
 	t.Helper()
