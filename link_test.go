@@ -50,12 +50,7 @@ func TestLongerMessages(t *testing.T) {
 	l := linkFrom(t, func() (*nats.Conn, error) {
 		return nats.Connect(bus.URL(), nats.MaxReconnects(-1), nats.ReconnectWait(time.Millisecond))
 	})
-	ctx, stop := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() {
-		l.run(ctx)
-		ended <- nil
-	}()
+	stop := daemontest.Background(t, func(ctx context.Context) error { l.run(ctx); return nil })
 	long := make([]byte, 100)
 	if err := l.Report(1, false, long); !errors.Is(err, nats.ErrMaxPayload) {
 		t.Errorf("%v", err)
@@ -63,7 +58,6 @@ func TestLongerMessages(t *testing.T) {
 	take(1000)
 	daemontest.Eventually(t, "it is sent", func() bool { return l.Report(1, false, long) == nil })
 	stop()
-	must(t, <-ended)
 	natsclient.Close(l.conn())
 }
 
@@ -81,16 +75,11 @@ func TestOneConnectionAfterTheOther(t *testing.T) {
 		opened = append(opened, conn)
 		return conn, err
 	})
-	ctx, stop := context.WithCancel(t.Context())
-	ended := make(chan error, 2)
-	go func() {
-		l.run(ctx)
-		ended <- nil
-	}()
+	stop := daemontest.Background(t, func(ctx context.Context) error { l.run(ctx); return nil })
 	heard := make(chan string, 100)
-	go func() {
-		ended <- l.Listen(ctx, func(_ events.Kind, payload []byte) { heard <- string(payload) })
-	}()
+	stopListening := daemontest.Background(t, func(ctx context.Context) error {
+		return l.Listen(ctx, func(_ events.Kind, payload []byte) { heard <- string(payload) })
+	})
 	other := serverstest.Connect(t, bus.URL())
 	arrives := func(text string) {
 		t.Helper()
@@ -113,14 +102,11 @@ func TestOneConnectionAfterTheOther(t *testing.T) {
 	}
 	must(t, l.Hello([]byte("hello")))
 	wrong := errors.New("wrong")
-	err := l.each(ctx, func(context.Context, *session) error { return wrong })
-	if !errors.Is(err, wrong) {
+	if err := l.each(t.Context(), func(context.Context, *session) error { return wrong }); !errors.Is(err, wrong) {
 		t.Errorf("%v", err)
 	}
+	stopListening()
 	stop()
-	for range 2 {
-		must(t, <-ended)
-	}
 	natsclient.Close(l.conn())
 	for i, conn := range opened {
 		if !conn.IsClosed() {

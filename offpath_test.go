@@ -50,10 +50,7 @@ func newFleet(t *testing.T) *fleet {
 	must(t, err)
 	worker, err := aggregate.New(aggregate.Options{Store: f.store, Bus: bus})
 	must(t, err)
-	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
-	ended := make(chan error, 1)
-	go func() { ended <- worker.Run(ctx) }()
-	t.Cleanup(func() { stop(); must(t, <-ended) })
+	daemontest.Background(t, worker.Run)
 	f.rules, err = natssource.New(conn, offpath.DefaultNamespace, natssource.Options{})
 	must(t, err)
 	f.blocks, err = blocks.New(conn, offpath.DefaultNamespace, blocks.Options{})
@@ -103,9 +100,7 @@ func (f *fleet) join(o offpath.Options) (*offpath.Participant, *check.Checker) {
 // limits waits until the limit is in force.
 func (f *fleet) limits(c *check.Checker, limit int64) {
 	f.Helper()
-	daemontest.Eventually(f, "the limit is in force", func() bool {
-		return c.Rules().Rules()[0].Limit == limit
-	})
+	daemontest.Eventually(f, "the limit is in force", func() bool { return c.Rules().Rules()[0].Limit == limit })
 }
 
 // TestAMemberFollowsItsFleet: rules that change, blocks and their ends come into force, also by the
@@ -128,16 +123,12 @@ func TestAMemberFollowsItsFleet(t *testing.T) {
 		f.apply(limit)
 		f.limits(checker, int64(limit))
 		f.block()
-		daemontest.Eventually(t, "the key is blocked", func() bool {
-			return participant.Stats().Blocks.Keys == 1
-		})
+		daemontest.Eventually(t, "the key is blocked", func() bool { return participant.Stats().Blocks.Keys == 1 })
 		if pass() {
 			t.Error("a blocked key passes")
 		}
 		must(t, f.blocks.Delete(t.Context(), "per-user", "kristie"))
-		daemontest.Eventually(t, "it is not blocked any more", func() bool {
-			return pass() && participant.Stats().Blocks.Keys == 0
-		})
+		daemontest.Eventually(t, "it is not blocked any more", func() bool { return pass() && participant.Stats().Blocks.Keys == 0 })
 	}
 	if !pass() {
 		t.Error("the first request is denied")
@@ -148,9 +139,7 @@ func TestAMemberFollowsItsFleet(t *testing.T) {
 	if !pass() {
 		t.Error("without NATS it denies")
 	}
-	daemontest.Eventually(t, "there is another connection", func() bool {
-		return participant.Conn() != first && participant.Conn().IsConnected()
-	})
+	daemontest.Eventually(t, "there is another connection", func() bool { return participant.Conn() != first && participant.Conn().IsConnected() })
 	changes(3000)
 	must(t, f.bus.Restart()) // without what was in its buckets
 	if !pass() {
@@ -178,18 +167,16 @@ func TestAMemberIsListed(t *testing.T) {
 	var mu sync.Mutex
 	var last status.Checker
 	var rules []status.Rule
-	ctx, stop := context.WithCancel(t.Context())
-	listening := make(chan error, 1)
 	conn := serverstest.Connect(t, f.bus.URL())
-	go func() {
-		listening <- status.Listen(ctx, conn, offpath.DefaultNamespace, func(c status.Checker) {
+	daemontest.Background(t, func(ctx context.Context) error {
+		return status.Listen(ctx, conn, offpath.DefaultNamespace, func(c status.Checker) {
 			mu.Lock()
 			defer mu.Unlock()
 			if last = c; c.Set != nil {
 				rules = c.Set
 			}
 		}, func(status.Aggregator) {})
-	}()
+	})
 	must(t, conn.Flush())
 	is := func(what string, holds func(c status.Checker) bool) {
 		t.Helper()
@@ -207,20 +194,15 @@ func TestAMemberIsListed(t *testing.T) {
 		checker.Check(kristie, 1)
 	}
 	is("it is listed", func(c status.Checker) bool {
-		return c.Name != "" && c.RulesRevision == 1 && c.Freshness == "fresh" &&
-			len(c.Rules) == 1 &&
+		return c.Name != "" && c.RulesRevision == 1 && c.Freshness == "fresh" && len(c.Rules) == 1 &&
 			c.Rules[0] == status.Decisions{Rule: "per-user", Allowed: 2, Denied: 1, Charged: 2} &&
 			len(c.Denied.List) == 1 && c.Denied.List[0].Key == "kristie"
 	})
 	f.apply(1)
-	is("it has other rules", func(status.Checker) bool {
-		return len(rules) == 1 && rules[0].Limit == 1
-	})
+	is("it has other rules", func(status.Checker) bool { return len(rules) == 1 && rules[0].Limit == 1 })
 	checker.Check(identity.Attributes{{Name: "user", Value: "somebody"}}, 1)
 	must(t, participant.Close())
 	is("it leaves", func(c status.Checker) bool { return c.Leaving && c.Unreported == 0 })
-	stop()
-	must(t, <-listening)
 	if n := f.counted(); n != 3 {
 		t.Errorf("%d hits were counted, want 3", n)
 	}
@@ -251,9 +233,7 @@ func TestJoinWithoutNATS(t *testing.T) {
 	}
 	file := filepath.Join(t.TempDir(), "rules.yaml")
 	must(t, os.WriteFile(file, []byte("rules: [{name: a, key: [user], limit: 5/day}]"), 0o600))
-	participant, checker = f.join(offpath.Options{
-		Rules: file, Checker: check.Options{DrainTimeout: time.Millisecond},
-	})
+	participant, checker = f.join(offpath.Options{Rules: file, Checker: check.Options{DrainTimeout: time.Millisecond}})
 	if !checker.Check(kristie, 1).Allowed {
 		t.Error("it denies the first request")
 	}
@@ -304,21 +284,15 @@ func TestBadOptions(t *testing.T) {
 	bad := write("bad.yaml", "rules: []")
 	good := write("good.yaml", "rules: [{name: a, key: [user], limit: 5/day}]")
 	for why, o := range map[string]offpath.Options{
-		"no NATS":         {},
-		"no URL":          {NATS: "://"},
-		"a bad namespace": {NATS: "nats://127.0.0.1:1", Namespace: "a.b"},
-		"a bad name":      {NATS: "nats://127.0.0.1:1", Name: "a b"},
-		"no such file":    {NATS: "nats://127.0.0.1:1", Rules: "nowhere.yaml"},
-		"a bad file":      {NATS: "nats://127.0.0.1:1", Rules: bad},
-		"bad checker's bounds": {
-			NATS: "nats://127.0.0.1:1", Rules: good, Checker: check.Options{FlushEvery: -1},
-		},
-		"the same with a bucket": {
-			NATS: "nats://127.0.0.1:1", Checker: check.Options{FlushEvery: -1},
-		},
-		"another name's epoch": {
-			NATS: "nats://127.0.0.1:1", Name: "a", Checker: check.Options{Epoch: 7},
-		},
+		"no NATS":                              {},
+		"no URL":                               {NATS: "://"},
+		"a bad namespace":                      {NATS: "nats://127.0.0.1:1", Namespace: "a.b"},
+		"a bad name":                           {NATS: "nats://127.0.0.1:1", Name: "a b"},
+		"no such file":                         {NATS: "nats://127.0.0.1:1", Rules: "nowhere.yaml"},
+		"a bad file":                           {NATS: "nats://127.0.0.1:1", Rules: bad},
+		"bad checker's bounds":                 {NATS: "nats://127.0.0.1:1", Rules: good, Checker: check.Options{FlushEvery: -1}},
+		"the same with a bucket":               {NATS: "nats://127.0.0.1:1", Checker: check.Options{FlushEvery: -1}},
+		"another name's epoch":                 {NATS: "nats://127.0.0.1:1", Name: "a", Checker: check.Options{Epoch: 7}},
 		"a URL with a password and a bad port": {NATS: "nats://bob:hunter2@host:notaport"},
 	} {
 		participant, err := offpath.Join(o)
@@ -340,9 +314,7 @@ func TestAClosedMember(t *testing.T) {
 	for range 10 {
 		participant, err := offpath.Join(offpath.Options{
 			NATS: "nats://127.0.0.1:1", Rules: file, Checker: check.Options{DrainTimeout: time.Millisecond},
-			NATSOptions: []nats.Option{
-				nats.ClosedHandler(func(*nats.Conn) {}), nats.NoCallbacksAfterClientClose(),
-			},
+			NATSOptions: []nats.Option{nats.ClosedHandler(func(*nats.Conn) {}), nats.NoCallbacksAfterClientClose()},
 		})
 		must(t, err)
 		must(t, participant.Close())
@@ -352,7 +324,5 @@ func TestAClosedMember(t *testing.T) {
 			t.Error("it denies")
 		}
 	}
-	daemontest.Eventually(t, "all goroutines have ended", func() bool {
-		return runtime.NumGoroutine() <= before
-	})
+	daemontest.Eventually(t, "all goroutines have ended", func() bool { return runtime.NumGoroutine() <= before })
 }

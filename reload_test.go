@@ -35,54 +35,30 @@ func TestTheLastGoodSetStays(t *testing.T) {
 	var refuse error
 	r := newLocal(&refuse)
 	steps := []struct {
-		why      string
-		revision uint64
-		data     string
-		trouble  error // instead of data
-		healed   bool
-		refuse   error
-
-		says         string // RulesState.String
+		why          string
+		revision     uint64
+		data         string
+		trouble      error // instead of data
+		healed       bool
+		refuse       error
 		inForce      uint64 // the revision
 		loads        int64
-		line, column int
+		line, column int    // of a mistake
+		says         string // RulesState.String
 	}{
-		{
-			why: "the source is not there", trouble: errors.New("no bucket"),
-			says: "none yet, source: no bucket",
-		},
-		{
-			why: "the first set is bad", revision: 1, data: "rules: []", line: 1, column: 8,
-			says: "none yet, refused: line 1, column 8: rules: there are no rules",
-		},
-		{
-			why: "refused by the service", revision: 2, data: good, refuse: errors.New("no room"),
-			says: "none yet, refused: no room",
-		},
-		{why: "a good one", revision: 2, data: good, says: "revision 2", inForce: 2, loads: 1},
-		{
-			why:      "a bad one",
-			revision: 3, data: strings.Replace(good, "5/second", "5/fortnight", 1),
-			inForce: 2, loads: 1, line: 4, column: 12,
-			says: "revision 2, refused: line 4, column 12: limit: ",
-		},
-		{
-			why: "the file goes", trouble: errors.New("gone"), inForce: 2, loads: 1,
-			line: 4, column: 12, says: ", source: gone",
-		},
-		{
-			why: "it is back, as bad as before", healed: true, inForce: 2, loads: 1,
-			line: 4, column: 12, says: "revision 2, refused: line 4",
-		},
-		{
-			why: "not even text", revision: 4, data: "\xff", inForce: 2, loads: 1,
-			line: 1, column: 1, says: "revision 2, refused: line 1, column 1: byte 0xff is not UTF-8",
-		},
+		{why: "the source is not there", trouble: errors.New("no bucket"), says: "none yet, source: no bucket"},
+		{why: "the first set is bad", revision: 1, data: "rules: []", line: 1, column: 8,
+			says: "none yet, refused: line 1, column 8: rules: there are no rules"},
+		{why: "refused by the service", revision: 2, data: good, refuse: errors.New("no room"), says: "none yet, refused: no room"},
+		{why: "a good one", revision: 2, data: good, inForce: 2, loads: 1, says: "revision 2"},
+		{why: "a bad one", revision: 3, data: strings.Replace(good, "5/second", "5/fortnight", 1),
+			inForce: 2, loads: 1, line: 4, column: 12, says: "revision 2, refused: line 4, column 12: limit: "},
+		{why: "the file goes", trouble: errors.New("gone"), inForce: 2, loads: 1, line: 4, column: 12, says: ", source: gone"},
+		{why: "it is back, as bad as before", healed: true, inForce: 2, loads: 1, line: 4, column: 12, says: "revision 2, refused: line 4"},
+		{why: "not even text", revision: 4, data: "\xff", inForce: 2, loads: 1, line: 1, column: 1,
+			says: "revision 2, refused: line 1, column 1: byte 0xff is not UTF-8"},
 		{why: "good again", revision: 5, data: good, inForce: 5, loads: 2, says: "revision 5"},
-		{
-			why: "a bucket made anew counts from 1", revision: 1, data: good,
-			inForce: 1, loads: 3, says: "revision 1",
-		},
+		{why: "a bucket made anew counts from 1", revision: 1, data: good, inForce: 1, loads: 3, says: "revision 1"},
 	}
 	refusals := int64(0)
 	for _, step := range steps {
@@ -95,12 +71,9 @@ func TestTheLastGoodSetStays(t *testing.T) {
 			refusals++
 		}
 		s := r.now()
-		if !strings.Contains(s.String(), step.says) || s.Revision != step.inForce ||
-			s.Loads != step.loads || s.Refusals != refusals {
+		if !strings.Contains(s.String(), step.says) || s.Revision != step.inForce || s.Loads != step.loads || s.Refusals != refusals ||
+			strings.Contains(s.String(), "source:") != strings.Contains(step.says, "source:") {
 			t.Errorf("%s: %v; %q, want %q; %+v", step.why, err, s, step.says, s)
-		}
-		if strings.Contains(s.String(), "source:") != strings.Contains(step.says, "source:") {
-			t.Errorf("%s: %q", step.why, s)
 		}
 		refused := step.line > 0 || step.refuse != nil
 		if s.InForce() != (step.loads > 0) || (s.Refused != nil) != refused {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/offpath-io/offpath/internal/status"
+	"github.com/offpath-io/offpath/internal/testing/daemontest"
 )
 
 // TestDenials: the stream is made when a checker wants it and only then, tried anew after an error
@@ -28,9 +29,7 @@ func TestDenials(t *testing.T) {
 			}
 			return nil
 		}
-		ctx, stop := context.WithCancel(t.Context())
-		ended := make(chan error, 1)
-		go func() { ended <- d.run(ctx) }()
+		stop := daemontest.Background(t, d.run)
 		tell := func(s status.Checker, seconds int) {
 			for range seconds {
 				d.heard(s)
@@ -59,7 +58,6 @@ func TestDenials(t *testing.T) {
 			}
 		}
 		stop()
-		must(t, <-ended)
 		equal(t, "how often it is told", strings.Count(log.String(), "no JetStream"), 1)
 	})
 }

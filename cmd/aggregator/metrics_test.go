@@ -60,16 +60,14 @@ func wantValue(t *testing.T, why string, c prometheus.Collector, want float64) {
 // mostSeries is what docs/operations.md promises.
 const mostSeries = 2700
 
-// newTestRegistry has all metrics of an aggregator at work on this many rules, all of them
-// exceeded, and their names.
-func newTestRegistry(t *testing.T, rules int) (registry *prometheus.Registry, a *applies, names []string) {
-	t.Helper()
-	a, registry = newApplies(time.Now), admin.NewRegistry(version.Get())
-	ledger := make(storage.Ledger)
-	for i := range rules {
-		info := applied(fmt.Sprint("r", i), storage.Tally{Counted: 1, Late: 1, Refused: 1}, aggregate.Excess{Hits: 1, Most: 1})
-		a.observe(info)
-		ledger[info.Batch.Rules[0].Name] = storage.RuleLedger{Counted: 1}
+// TestMetricsAreBounded, with ten times as many rules as there are labels; and well named, by
+// Prometheus' own rules.
+func TestMetricsAreBounded(t *testing.T) {
+	a, registry, ledger := newApplies(time.Now), admin.NewRegistry(version.Get()), make(storage.Ledger)
+	for i := range 10 * rulelabel.Most {
+		rule := fmt.Sprint("r", i)
+		a.observe(applied(rule, storage.Tally{Counted: 1, Late: 1, Refused: 1}, aggregate.Excess{Hits: 1, Most: 1}))
+		ledger[rule] = storage.RuleLedger{Counted: 1}
 	}
 	g := newLedgerGauge(func(context.Context) (storage.Ledger, error) { return ledger, nil }, quiet)
 	g.readOnce(t.Context())
@@ -77,25 +75,15 @@ func newTestRegistry(t *testing.T, rules int) (registry *prometheus.Registry, a 
 	registry.MustRegister(g, &metrics{newTestWorker(t), func() bool { return true }, func() int { return 7 }})
 	families, err := registry.Gather()
 	must(t, err)
+	var names []string
 	for _, f := range families {
 		if strings.HasPrefix(f.GetName(), "offpath_") {
 			names = append(names, f.GetName())
 		}
 	}
-	return registry, a, names
-}
-
-// TestMetricsAreWellNamed, by Prometheus' own rules.
-func TestMetricsAreWellNamed(t *testing.T) {
-	registry, _, names := newTestRegistry(t, 1)
 	if problems, err := testutil.GatherAndLint(registry, names...); err != nil || len(problems) > 0 || len(names) < 17 {
 		t.Errorf("%v, %v of %v", problems, err, names)
 	}
-}
-
-// TestMetricsAreBounded, with ten times as many rules as there are labels.
-func TestMetricsAreBounded(t *testing.T) {
-	registry, a, names := newTestRegistry(t, 10*rulelabel.Most)
 	wantSeries(t, "hits", a.hits, 3*(rulelabel.Most+1))
 	wantValue(t, "hits of the rest", a.hits.WithLabelValues(rulelabel.Other, "counted"), 9*rulelabel.Most)
 	n, err := testutil.GatherAndCount(registry, names...)

@@ -9,8 +9,12 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go/jetstream"
+
 	"github.com/offpath-io/offpath/internal/natssource"
 	"github.com/offpath-io/offpath/internal/testing/daemontest"
+	"github.com/offpath-io/offpath/internal/testing/servers"
 	"github.com/offpath-io/offpath/internal/testing/servers/serverstest"
 )
 
@@ -56,6 +60,14 @@ func (s shell) do(args ...string) string {
 func (s shell) prints(want string, args ...string) {
 	s.t.Helper()
 	equal(s.t, args, s.do(args...), want)
+}
+
+// begins runs a command that must succeed, and print this first.
+func (s shell) begins(want string, args ...string) {
+	s.t.Helper()
+	if got := s.do(args...); !strings.HasPrefix(got, want) {
+		s.t.Errorf("%q: got %q, want %q…", args, got, want)
+	}
 }
 
 // fails runs a command that must fail, with words in its error.
@@ -204,16 +216,30 @@ func TestABadSetInTheBucket(t *testing.T) {
 	s := shell{t, serverstest.JetStream(t).URL()}
 	bucket, err := natssource.New(serverstest.Connect(t, s.nats), "offpath", natssource.Options{})
 	must(t, err)
-	if _, err := bucket.Put(t.Context(), []byte("rules: none"), 0); err != nil {
-		t.Fatal(err)
-	}
+	_, err = bucket.Put(t.Context(), []byte("rules: none"), 0)
+	must(t, err)
 	s.prints("rules: none", "get")
 	for _, args := range [][]string{{"list"}, {"delete", "a"}, {"diff", "-f", file(t, twoRules)}} {
 		s.refused("revision 1 is not a good set: line 1, column 8: rules:", args...)
 	}
-	if got := s.do("apply", "-f", file(t, twoRules)); !strings.HasPrefix(got, "revision 2: 2 rules; revision 1 was there before\n+ per-user ") {
-		t.Errorf("got %q", got)
-	}
+	s.begins("revision 2: 2 rules; revision 1 was there before\n+ per-user ", "apply", "-f", file(t, twoRules))
+}
+
+// TestRulesOfAnOlderBucket: who may write rules, and not change their bucket, which an older
+// version has made, writes them all the same.
+func TestRulesOfAnOlderBucket(t *testing.T) {
+	write := &server.SubjectPermission{Deny: []string{"$JS.API.STREAM.UPDATE.>"}}
+	n := serverstest.NATSWith(t, servers.NATSOptions{JetStream: true, Configure: func(o *server.Options) {
+		o.Users = []*server.User{
+			{Username: "all", Password: "pw"},
+			{Username: "writes", Password: "pw", Permissions: &server.Permissions{Publish: write}},
+		}
+	}})
+	as := func(user string) string { return strings.Replace(n.URL(), "//", "//"+user+":pw@", 1) }
+	js := serverstest.JetStreamOf(t, serverstest.Connect(t, as("all")))
+	_, err := js.CreateKeyValue(t.Context(), jetstream.KeyValueConfig{Bucket: "offpath-rules", History: 64})
+	must(t, err)
+	shell{t, as("writes")}.do("apply", "-f", file(t, twoRules))
 }
 
 // TestEnvoysFormat is taken as it is: applied, given back, compared, listed in the words of
@@ -224,9 +250,7 @@ func TestEnvoysFormat(t *testing.T) {
 		other = "domain: shop\ndescriptors:\n  - key: user\n    rate_limit: {unit: minute, requests_per_unit: 20}\n"
 	)
 	s := shell{t, serverstest.JetStream(t).URL()}
-	if got := s.do("apply", "-f", file(t, text)); !strings.HasPrefix(got, "revision 1: 1 rule; ") {
-		t.Errorf("apply: %q", got)
-	}
+	s.begins("revision 1: 1 rule; ", "apply", "-f", file(t, text))
 	s.prints(text, "get")
 	var list struct{ Rules []map[string]any }
 	must(t, json.Unmarshal([]byte(s.do("list", "--json")), &list))
@@ -254,9 +278,7 @@ func TestRulesFromStandardInput(t *testing.T) {
 	stdin(twoRules)
 	s.do("apply", "-f", "-")
 	stdin(s.do("get", "--revision", "1"))
-	if got := s.do("apply", "-f", "-"); !strings.HasPrefix(got, "revision 1 is already this set") {
-		t.Errorf("got %q", got)
-	}
+	s.begins("revision 1 is already this set", "apply", "-f", "-")
 	stdin("rules:\n  - 5")
 	s.refused("standard input:2:5: rule:", "apply", "--file=-")
 }
@@ -276,7 +298,5 @@ func TestRulesWithoutNATS(t *testing.T) {
 	s.refused("JetStream", "apply", "-f", file(t, twoRules))
 	must(t, server.Stop())
 	s.refused("connect to "+server.URL(), "get")
-	if got, want := s.do("validate", "-f", file(t, twoRules)), fmt.Sprintf("good: 2 rules, %d bytes\n", len(twoRules)); got != want {
-		t.Errorf("got %q, want %q", got, want)
-	}
+	s.prints(fmt.Sprintf("good: 2 rules, %d bytes\n", len(twoRules)), "validate", "-f", file(t, twoRules))
 }

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"math"
@@ -13,12 +12,12 @@ import (
 	"github.com/offpath-io/offpath/internal/natsclient"
 	"github.com/offpath-io/offpath/internal/natsconn"
 	"github.com/offpath-io/offpath/internal/testing/daemontest"
+	"github.com/offpath-io/offpath/internal/testing/rulestest"
 	"github.com/offpath-io/offpath/internal/testing/servers"
 	"github.com/offpath-io/offpath/internal/testing/servers/serverstest"
 	"github.com/offpath-io/offpath/pkg/aggregate/storage"
 	"github.com/offpath-io/offpath/pkg/check"
 	"github.com/offpath-io/offpath/pkg/events/natsbus"
-	"github.com/offpath-io/offpath/pkg/rules"
 )
 
 // checker is a checker of the fleet, as a program would embed it.
@@ -40,9 +39,7 @@ func (c checker) drain(t *testing.T, d *daemontest.Daemon) {
 // newChecker connects a checker of this name, not the same twice.
 func newChecker(t *testing.T, url, namespace, name string, access natsconn.Access) checker {
 	t.Helper()
-	set, err := rules.Parse([]byte("rules: [{name: per-user, key: [user], limit: 100/day}, " +
-		"{name: per-ip, key: [ip], limit: 1000000/hour, buckets: 60}]"))
-	must(t, err)
+	set := rulestest.Parse(t, "rules: [{name: per-user, key: [user], limit: 100/day}]")
 	options, err := access.Options(nil)
 	must(t, err)
 	conn, err := natsclient.Open(url, name, quiet, options...)
@@ -52,11 +49,7 @@ func newChecker(t *testing.T, url, namespace, name string, access natsconn.Acces
 	must(t, err)
 	c, err := check.New(check.Options{Rules: set, Link: link})
 	must(t, err)
-	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
-	t.Cleanup(cancel)
-	ended := make(chan error, 1)
-	go func() { ended <- c.Run(ctx) }()
-	return checker{c, func() { cancel(); must(t, <-ended) }}
+	return checker{c, daemontest.Background(t, c.Run)}
 }
 
 func startAggregator(t *testing.T, nats *servers.NATS, redis *servers.Redis, args ...string) *daemontest.Daemon {

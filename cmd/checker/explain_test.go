@@ -89,7 +89,6 @@ func explained(t *testing.T, status int, in io.Reader, args ...string) (stdout, 
 	var out, errs bytes.Buffer
 	run := options{stdin: in}.run
 	getenv := func(string) string { return "" }
-	equal(t, args, run(t.Context(), append([]string{"explain"}, args...), getenv, &out, &errs),
-		status)
+	equal(t, args, run(t.Context(), append([]string{"explain"}, args...), getenv, &out, &errs), status)
 	return out.String(), errs.String()
 }

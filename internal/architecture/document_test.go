@@ -1,7 +1,6 @@
 package architecture
 
 import (
-	"errors"
 	"io/fs"
 	"maps"
 	"os"
@@ -10,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/offpath-io/offpath/internal/testing/daemontest"
 )
 
 // The package table of docs/packages.md names every package of this module, and nothing that does
@@ -86,18 +87,14 @@ func picture(markdown string) (arrows [][2]string) {
 func document(t *testing.T, name string) string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(root, "docs", name))
-	if err != nil {
-		t.Fatal(err)
-	}
+	daemontest.Must(t, err)
 	return string(text)
 }
 
 func checkExists(t *testing.T, where, path string) {
 	t.Helper()
-	if _, err := os.Stat(filepath.Join(root, filepath.FromSlash(path))); errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("%s names %s, which does not exist", where, path)
-	} else if err != nil {
-		t.Error(err)
+	if _, err := os.Stat(filepath.Join(root, filepath.FromSlash(path))); err != nil {
+		t.Errorf("%s names %s: %v", where, path, err)
 	}
 }
 
@@ -132,13 +129,10 @@ func packageTable(markdown string) []string {
 // TestSecurityNamesTests: each test that SECURITY.md names is there, so that none of its promises
 // loses its test unnoticed.
 func TestSecurityNamesTests(t *testing.T) {
-	text, err := os.ReadFile(filepath.Join(root, "SECURITY.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := document(t, "../SECURITY.md")
 	there := map[string]bool{}
 	defined := regexp.MustCompile(`(?m)^func ((?:Test|Fuzz)\w+)\(`)
-	err = filepath.WalkDir(root, func(path string, _ fs.DirEntry, err error) error {
+	err := filepath.WalkDir(root, func(path string, _ fs.DirEntry, err error) error {
 		if err != nil || !strings.HasSuffix(path, "_test.go") {
 			return err
 		}
@@ -148,10 +142,8 @@ func TestSecurityNamesTests(t *testing.T) {
 		}
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	named := regexp.MustCompile("`((?:Test|Fuzz)[^`]*)`").FindAllStringSubmatch(string(text), -1)
+	daemontest.Must(t, err)
+	named := regexp.MustCompile("`((?:Test|Fuzz)[^`]*)`").FindAllStringSubmatch(text, -1)
 	if len(named) < 40 {
 		t.Errorf("SECURITY.md names %d tests", len(named))
 	}
@@ -159,34 +151,5 @@ func TestSecurityNamesTests(t *testing.T) {
 		if !there[match[1]] {
 			t.Errorf("SECURITY.md names %s, which does not exist", match[1])
 		}
-	}
-}
-
-func TestPackageTable(t *testing.T) {
-	const document = `
-| word | meaning |
-| --- | --- |
-| ` + "`pkg/word`" + ` | not a package |
-
-| Package | duty |
-| --- | --- |
-| ` + "`pkg/a`, `pkg/a/b`" + ` | uses ` + "`pkg/c`" + ` |
-| ` + "`loadtest/`" + ` | load |
-| plain | no name |
-
-` + "`pkg/d`" + ` is prose.
-| ` + "`pkg/e`" + ` | another table |
-`
-	want := []string{"pkg/a", "pkg/a/b", "loadtest"}
-	if got := packageTable(document); !slices.Equal(got, want) {
-		t.Errorf("named are %q, want %q", got, want)
-	}
-}
-
-func TestPicture(t *testing.T) {
-	const document = "```mermaid\n  a --> b\n```\n```mermaid\n  a[\"pkg/a\"] --> b[\"pkg/b\"]\n  b --> a\n  b --> c\n```\n"
-	want := [][2]string{{"pkg/a", "pkg/b"}, {"pkg/b", "pkg/a"}, {"pkg/b", ""}}
-	if got := picture(document); !slices.Equal(got, want) {
-		t.Errorf("the arrows are %q, want %q", got, want)
 	}
 }

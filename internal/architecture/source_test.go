@@ -12,6 +12,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/offpath-io/offpath/internal/testing/daemontest"
 )
 
 const (
@@ -61,9 +63,7 @@ func packages(t *testing.T) map[string]imports {
 		found[dir] = all
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	daemontest.Must(t, err)
 	return found
 }
 

@@ -58,10 +58,7 @@ type watcher struct {
 func watch(t *testing.T, b *blocks.Bucket) *watcher {
 	t.Helper()
 	w := &watcher{t, make(chan string, 10_000)}
-	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
+	daemontest.Background(t, func(ctx context.Context) error {
 		b.Watch(ctx, func(list []blocks.Block) {
 			var keys []string
 			for _, e := range list {
@@ -71,8 +68,8 @@ func watch(t *testing.T, b *blocks.Bucket) *watcher {
 		}, func(err error) {
 			w.news <- fmt.Sprintf("trouble: %v", err)
 		})
-	}()
-	t.Cleanup(func() { cancel(); <-ended })
+		return nil
+	})
 	return w
 }
 
@@ -118,9 +115,7 @@ func TestPutListSweepDelete(t *testing.T) {
 		t.Fatalf("%+v, %v", list, err)
 	}
 	put(t, b, block("c", 4*time.Hour))
-	if err := b.Delete(t.Context(), "r", "c"); err != nil {
-		t.Error(err)
-	}
+	must(t, b.Delete(t.Context(), "r", "c"))
 	if n, err := b.Sweep(t.Context(), time.Now().Add(90*time.Minute)); n != 1 || err != nil {
 		t.Errorf("swept %d, %v", n, err)
 	}

@@ -52,9 +52,8 @@ func (th *thief) get(name string) []byte {
 
 func (th *thief) put(name string, value []byte) {
 	th.t.Helper()
-	if _, err := th.kv.Put(th.t.Context(), name, value); err != nil {
-		th.t.Fatal(err)
-	}
+	_, err := th.kv.Put(th.t.Context(), name, value)
+	must(th.t, err)
 }
 
 // names are those that are in the bucket.
@@ -103,9 +102,8 @@ func TestWhoHasNoKeyLiftsNoBlock(t *testing.T) {
 		func() { // so it does when it acknowledges what it has stored, such as a line of the decision log
 			js := serverstest.JetStreamOf(t, th.conn)
 			log := serverstest.Namespace(t) + "-denied"
-			if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: log, Subjects: []string{log}}); err != nil {
-				t.Fatal(err)
-			}
+			_, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: log, Subjects: []string{log}})
+			must(t, err)
 			must(t, th.conn.PublishRequest(log, "$KV."+th.kv.Bucket()+"."+name, []byte("{}")))
 		},
 		func() { th.put(name, []byte(`{"action":"unblock","rule":"r","key":"a"}`)) },
@@ -114,12 +112,8 @@ func TestWhoHasNoKeyLiftsNoBlock(t *testing.T) {
 		func() { th.put(name, strange) },
 		func() { th.put(name, signedLift(t, key, th.kv.Bucket(), name, time.Now().Add(-48*time.Hour))) },
 		func() { th.put(name, signedLift(t, key, "other-entries", name, time.Now().Add(time.Hour))) },
-		func() {
-			must(t, th.kv.Delete(t.Context(), name))
-		},
-		func() {
-			must(t, th.kv.Purge(t.Context(), name))
-		},
+		func() { must(t, th.kv.Delete(t.Context(), name)) },
+		func() { must(t, th.kv.Purge(t.Context(), name)) },
 		func() { th.put("another", other) },
 	} {
 		attack()
@@ -130,19 +124,21 @@ func TestWhoHasNoKeyLiftsNoBlock(t *testing.T) {
 	}
 	watch(t, open(t, shared, reading)).await("[a b]") // by another connection, such as after a server has closed the last
 
-	if _, err := operator.Sweep(t.Context(), time.Now()); err != nil {
-		t.Fatal(err)
-	}
+	sweep(t, operator)
 	watch(t, open(t, shared, trusting(t, false, key))).await("[a b]")
 	serverstest.DropBucket(t, shared.URL(), th.kv.Bucket())
 	must(t, operator.Make(t.Context()))
-	if _, err := operator.Sweep(t.Context(), time.Now()); err != nil {
-		t.Fatal(err)
-	}
+	sweep(t, operator)
 	watch(t, open(t, shared, trusting(t, false, key))).await("[a b]")
 	if err := open(t, shared, reading).Put(t.Context(), block("c", time.Hour)); !errors.Is(err, blocks.ErrNoKey) {
 		t.Errorf("a block without a key: %v", err)
 	}
+}
+
+func sweep(t *testing.T, b *blocks.Bucket) {
+	t.Helper()
+	_, err := b.Sweep(t.Context(), time.Now())
+	must(t, err)
 }
 
 // signedLift lifts the block of a, of a version to come.
@@ -198,9 +194,7 @@ func TestALiftedBlockIsLiftedEverywhere(t *testing.T) {
 		th.put(name, value)
 	}
 	signaturetest.AwaitRefusals(t, reading.Verifier, 1)
-	if _, err := operator.Sweep(t.Context(), time.Now()); err != nil {
-		t.Fatal(err)
-	}
+	sweep(t, operator)
 	late := trusting(t, false, key)
 	watch(t, open(t, shared, late)).await("[b]")
 	// A block that took the place of a longer one ends when it says, and the longer one stays away;
@@ -208,9 +202,7 @@ func TestALiftedBlockIsLiftedEverywhere(t *testing.T) {
 	begin := block("b", 500*time.Millisecond)
 	put(t, operator, begin)
 	watchers[0].await("[]")
-	if _, err := operator.Sweep(t.Context(), time.Now()); err != nil {
-		t.Fatal(err)
-	}
+	sweep(t, operator)
 	if n := len(th.names()); n != 2 {
 		t.Errorf("%d entries are left, of which each keeps an older one out", n)
 	}

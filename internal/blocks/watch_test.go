@@ -9,6 +9,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/offpath-io/offpath/internal/kvwatch"
+	"github.com/offpath-io/offpath/internal/testing/daemontest"
 	"github.com/offpath-io/offpath/internal/testing/signaturetest"
 	"github.com/offpath-io/offpath/pkg/signature"
 )
@@ -34,9 +35,7 @@ func (e update) Operation() jetstream.KeyValueOp {
 func (w *watch) tell(t *testing.T, key string, at, until time.Time) {
 	t.Helper()
 	data, err := encode(Block{Rule: "r", Key: key, At: at, Until: until})
-	if err != nil {
-		t.Fatal(err)
-	}
+	daemontest.Must(t, err)
 	w.take(update{key: key, data: data})
 }
 
@@ -129,13 +128,9 @@ func TestSweptEntriesTakeNoRoom(t *testing.T) {
 	b := &Bucket{kv: &kvwatch.Bucket{Name: "b"}, options: Options{Verifier: v, Key: func() *signature.Key { return key }, Now: time.Now}}
 	until := now.Add(time.Hour)
 	data, err := encode(Block{Rule: "r", Key: "k", At: now, Until: until})
-	if err != nil {
-		t.Fatal(err)
-	}
+	daemontest.Must(t, err)
 	value, err := b.sign("n", record{}, signature.Put, until, data)
-	if err != nil {
-		t.Fatal(err)
-	}
+	daemontest.Must(t, err)
 	w.take(update{key: "n", data: value})
 	w.take(update{key: "n"})
 	if len(w.all) != 1 || v.Refusals() != 1 {

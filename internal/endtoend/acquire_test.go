@@ -168,9 +168,7 @@ func TestSettlementGivesPermitsBack(t *testing.T) {
 		// Checkers that had to deny have asked at once, and share.
 		expect(t, acquire(1, 11) == "" && acquire(1, 5) != "", "5 of the 10 that were given back should pass, and 11 not")
 		l, _ := checkers[0].Limiter("user")
-		d, err := checkers[0].Wait(t.Context(), check.Request{
-			Limiter: l, Key: "somebody", Cost: 3, Receipt: true,
-		})
+		d, err := checkers[0].Wait(t.Context(), check.Request{Limiter: l, Key: "somebody", Cost: 3, Receipt: true})
 		expect(t, d.Allowed && d.Receipt != "" && err == nil, "by one rule: %+v, %v", d, err)
 	})
 }

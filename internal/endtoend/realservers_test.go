@@ -183,9 +183,7 @@ func (f *live) askAndSettle(callers ...string) {
 	f.t.Helper()
 	for _, c := range f.checkers {
 		for _, caller := range callers {
-			d, err := c.Wait(f.t.Context(), check.Request{
-				Attributes: attributes(caller), Cost: 30, Receipt: true,
-			})
+			d, err := c.Wait(f.t.Context(), check.Request{Attributes: attributes(caller), Cost: 30, Receipt: true})
 			f.must(err)
 			if d.Receipt != "" {
 				f.must(c.Settle(d.Receipt, 5))

@@ -28,14 +28,11 @@ func begin(t *testing.T, path string, poll time.Duration) *watched {
 	first, err := Read(path, 0)
 	must(t, err)
 	w := &watched{t: t, path: path, changes: make(chan File, 100), trouble: make(chan error, 100)}
-	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
+	daemontest.Background(t, func(ctx context.Context) error {
 		Watch(ctx, []string{path}, []File{first}, Options{Poll: poll, Settle: 5 * time.Millisecond},
 			func(all []File) { w.changes <- all[0] }, func(err error) { w.trouble <- err })
-	}()
-	t.Cleanup(func() { stop(); <-ended })
+		return nil
+	})
 	return w
 }
 

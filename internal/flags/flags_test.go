@@ -43,12 +43,9 @@ func run(environment string, args ...string) call {
 		c.ran, c.args = cmd.Name(), args
 		return nil
 	}
-	root := &cobra.Command{
-		Use: "tool", Long: "Does a thing.", Version: "tool devel", Args: NoArguments, RunE: done,
-	}
+	root := &cobra.Command{Use: "tool", Long: "Does a thing.", Version: "tool devel", Args: NoArguments, RunE: done}
 	c.addFlags(root)
-	sub := &cobra.Command{Use: "sub [FILE…]", Short: "does less", Args: cobra.ArbitraryArgs,
-		RunE: done}
+	sub := &cobra.Command{Use: "sub [FILE…]", Short: "does less", Args: cobra.ArbitraryArgs, RunE: done}
 	c.addFlags(sub)
 	root.AddCommand(sub)
 	for name, err := range map[string]error{
@@ -61,8 +58,7 @@ func run(environment string, args ...string) call {
 		})
 	}
 	var stdout, stderr bytes.Buffer
-	c.status = Environment{Prefix: "TOOL_", Getenv: getenv(environment), Stdout: &stdout,
-		Stderr: &stderr}.
+	c.status = Environment{Prefix: "TOOL_", Getenv: getenv(environment), Stdout: &stdout, Stderr: &stderr}.
 		Run(context.Background(), root, args)
 	c.stdout, c.stderr = stdout.String(), stderr.String()
 	return c
@@ -113,17 +109,14 @@ func TestFlags(t *testing.T) {
 		{"a letter with =", "-f=x", "", with(func(v *settings) { v.file = "x" })},
 		{"a letter after the name", "--file y -f x", "", with(func(v *settings) { v.file = "x" })},
 		{"a variable", "", "TOOL_MAX_KEYS=9", with(func(v *settings) { v.n = 9 })},
-		{"the flag beats the variable", "--max-keys 8", "TOOL_MAX_KEYS=9",
-			with(func(v *settings) { v.n = 8 })},
-		{"even a bad variable", "--max-keys 8", "TOOL_MAX_KEYS=many",
-			with(func(v *settings) { v.n = 8 })},
+		{"the flag beats the variable", "--max-keys 8", "TOOL_MAX_KEYS=9", with(func(v *settings) { v.n = 8 })},
+		{"even a bad variable", "--max-keys 8", "TOOL_MAX_KEYS=many", with(func(v *settings) { v.n = 8 })},
 		{"the flag beats it with the default, too", "--max-keys 7", "TOOL_MAX_KEYS=9", defaults},
 		{"an empty variable is none", "", "TOOL_MAX_KEYS=", defaults},
 		{"another prefix", "", "MAX_KEYS=9 OFFPATH_MAX_KEYS=9 TOOL_OTHER=1", defaults},
 		{"help and version are no variables", "", "TOOL_HELP=1 TOOL_VERSION=1.2.3", defaults},
 		{"level", "--log-level debug", "", with(func(v *settings) { v.level = slog.LevelDebug })},
-		{"level in capitals", "", "TOOL_LOG_LEVEL=WARN",
-			with(func(v *settings) { v.level = slog.LevelWarn })},
+		{"level in capitals", "", "TOOL_LOG_LEVEL=WARN", with(func(v *settings) { v.level = slog.LevelWarn })},
 		{"no host", "--listen :80", "", with(func(v *settings) { v.address = ":80" })},
 		{"IPv6", "--listen [::1]:0", "", with(func(v *settings) { v.address = "[::1]:0" })},
 		{"duration", "--flush 5ms", "", with(func(v *settings) { v.flush = 5 * time.Millisecond })},
@@ -152,8 +145,7 @@ func TestRefusals(t *testing.T) {
 		{"unknown flag --loud\n", []string{"--loud", "--loud=geheim", "sub --loud geheim"}, ""},
 		{"unknown flag -loud\n", []string{"-loud", "-loud=geheim"}, ""},
 		{"unknown flag --max-key: did you mean --max-keys?", []string{"--max-key 9"}, ""},
-		{"unknown flag -listen: did you mean --listen?",
-			[]string{"-listen :80", "sub -listen=geheim"}, ""},
+		{"unknown flag -listen: did you mean --listen?", []string{"-listen :80", "sub -listen=geheim"}, ""},
 		{`argument "extra": want one of the commands completion, fail, interrupted, quiet, sub`,
 			[]string{"extra"}, ""},
 		{`argument "subs": did you mean sub?`, []string{"subs"}, ""},
@@ -245,8 +237,7 @@ func TestHelpAndVersion(t *testing.T) {
 			"\n      TOOL_PASSWORD   the password (only as a variable)\n",
 			"\nOther:\n", "-h, --help", "--version") {
 			if got.status != 0 || got.ran != "" || got.stderr != "" || !strings.Contains(got.stdout, want) {
-				t.Errorf("%s: status %d, stderr %q, no %q in:\n%s", args, got.status, got.stderr,
-					want, got.stdout)
+				t.Errorf("%s: status %d, stderr %q, no %q in:\n%s", args, got.status, got.stderr, want, got.stdout)
 			}
 		}
 		if strings.Contains(got.stdout, "geheim") || strings.Contains(got.stdout, "--password") {

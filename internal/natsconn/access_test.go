@@ -1,7 +1,6 @@
 package natsconn
 
 import (
-	"context"
 	"crypto/tls"
 	"log/slog"
 	"path/filepath"
@@ -161,7 +160,7 @@ func TestGetsInAndStaysIn(t *testing.T) {
 			nats := serverstest.NATSWith(t, servers.NATSOptions{Configure: func(o *server.Options) { (*configure.Load())(o) }})
 			k.first.write()
 			_, files, log := k.access.opened(t, nats.URL())
-			run(t, files)
+			daemontest.Background(t, files.Run)
 			log.Await(t, k.refusal, 1)
 			k.second.write()
 			log.Await(t, "connected to NATS", 1)
@@ -200,13 +199,6 @@ func (a Access) opened(t *testing.T, url string) (*nats.Conn, *tlsfiles.Files, *
 	must(t, err)
 	t.Cleanup(func() { natsclient.Close(conn) })
 	return conn, files, log
-}
-
-func run(t *testing.T, files *tlsfiles.Files) {
-	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
-	ended := make(chan error, 1)
-	go func() { ended <- files.Run(ctx) }()
-	t.Cleanup(func() { stop(); must(t, <-ended) })
 }
 
 // TestCredentialsExpire: it is known when, so that somebody can be told before a server refuses them.

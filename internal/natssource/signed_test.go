@@ -49,9 +49,7 @@ func TestWhoHasNoKeyChangesNoRules(t *testing.T) {
 		must(t, err)
 		return got.Value()
 	}
-	do := func(_ uint64, err error) {
-		must(t, err)
-	}
+	do := func(_ uint64, err error) { must(t, err) }
 	old := value()
 	second := put(t, operator, "two", first)
 	strange := put(t, open(t, shared, trusting(t, true, stranger)), "strange", 0) // it sees no set, and writes over what is there

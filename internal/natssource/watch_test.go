@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/offpath-io/offpath/internal/natssource"
+	"github.com/offpath-io/offpath/internal/testing/daemontest"
 	"github.com/offpath-io/offpath/internal/testing/servers"
 	"github.com/offpath-io/offpath/internal/testing/servers/serverstest"
 )
@@ -27,13 +28,10 @@ func begin(t testing.TB, server *servers.NATS, o natssource.Options) *watched {
 	o.Ask = 2 * time.Second // a watch asks again; what a bucket is asked that is then deleted is lost
 	b := open(t, server, o)
 	w := &watched{t: t, changes: make(chan natssource.Entry, 1000), trouble: make(chan error, 1000)}
-	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
+	daemontest.Background(t, func(ctx context.Context) error {
 		b.Watch(ctx, func(e natssource.Entry) { w.changes <- e }, func(err error) { w.trouble <- err })
-	}()
-	t.Cleanup(func() { cancel(); <-ended })
+		return nil
+	})
 	return w
 }
 

@@ -5,11 +5,13 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/offpath-io/offpath/internal/status"
+	"github.com/offpath-io/offpath/internal/testing/daemontest"
 	"github.com/offpath-io/offpath/internal/testing/servers/serverstest"
 )
 
@@ -19,9 +21,7 @@ const patience = time.Minute
 func TestText(t *testing.T) {
 	for _, text := range []status.Text{"", "kristie|createURL", "<script>", "\xff\x00", "{\"base64\":\"\"}"} {
 		data, err := json.Marshal(text)
-		if err != nil {
-			t.Fatal(err)
-		}
+		daemontest.Must(t, err)
 		var got status.Text
 		if err := json.Unmarshal(data, &got); err != nil || got != text {
 			t.Errorf("%q became %s, and that %q: %v", text, data, got, err)
@@ -67,43 +67,31 @@ func TestPublishAndListen(t *testing.T) {
 	server := serverstest.NATS(t)
 	heard := make(chan string, 1000)
 	listener := serverstest.Connect(t, server.URL())
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan error, 3)
-	go func() {
-		ended <- status.Listen(ctx, listener, "ns",
+	daemontest.Background(t, func(ctx context.Context) error {
+		return status.Listen(ctx, listener, "ns",
 			func(c status.Checker) { heard <- word("checker", c.Part) }, func(a status.Aggregator) { heard <- word("aggregator", a.Part) })
-	}()
+	})
 	speaker := serverstest.Connect(t, server.URL())
-	speaking, hush := context.WithCancel(t.Context())
 	soon := func() time.Duration { return 5 * time.Millisecond }
-	go func() {
-		status.PublishChecker(speaking, speaker, "ns", func() status.Checker {
-			return status.Checker{Part: status.Part{Name: "a.1f"}}
-		}, soon)
-		ended <- nil
-	}()
-	go func() {
-		status.PublishAggregator(speaking, speaker, "ns", func() status.Aggregator {
-			return status.Aggregator{Part: status.Part{Name: "b"}}
-		})
-		ended <- nil
-	}()
+	checker := status.Checker{Part: status.Part{Name: "a.1f"}}
+	checkerLeaves := daemontest.Background(t, func(ctx context.Context) error {
+		status.PublishChecker(ctx, speaker, "ns", func() status.Checker { return checker }, soon)
+		return nil
+	})
+	aggregator := status.Aggregator{Part: status.Part{Name: "b"}}
+	aggregatorLeaves := daemontest.Background(t, func(ctx context.Context) error {
+		status.PublishAggregator(ctx, speaker, "ns", func() status.Aggregator { return aggregator })
+		return nil
+	})
 	await(t, heard, "checker a.1f")
 	for _, forged := range []string{"ns.status.v1.checker.x", "ns.status.v1.aggregator.x", "other.status.v1.checker.forged"} {
-		if err := speaker.Publish(forged, []byte(`{"name":"forged"}`)); err != nil {
-			t.Fatal(err)
-		}
+		daemontest.Must(t, speaker.Publish(forged, []byte(`{"name":"forged"}`)))
 	}
-	hush()
+	checkerLeaves()
+	aggregatorLeaves()
 	seen := await(t, heard, "aggregator b leaves", "checker a.1f leaves")
 	if strings.Contains(seen, "forged") {
 		t.Errorf("heard %s", seen)
-	}
-	cancel()
-	for range 3 {
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
 	}
 }
 
@@ -120,11 +108,8 @@ func await(t *testing.T, heard <-chan string, wanted ...string) string {
 	var seen bytes.Buffer
 	deadline := time.After(patience)
 	for {
-		missing := false
-		for _, want := range wanted {
-			missing = missing || !strings.Contains(seen.String(), want+"\n")
-		}
-		if !missing {
+		missing := func(want string) bool { return !strings.Contains(seen.String(), want+"\n") }
+		if !slices.ContainsFunc(wanted, missing) {
 			return seen.String()
 		}
 		select {
@@ -152,9 +137,7 @@ func FuzzDecode(f *testing.F) {
 			return
 		}
 		again, err := json.Marshal(c)
-		if err != nil {
-			t.Fatal(err)
-		}
+		daemontest.Must(t, err)
 		if _, err := status.DecodeChecker(again); err != nil && len(again) <= status.MaxSize {
 			t.Fatalf("%s became %s: %v", data, again, err)
 		}

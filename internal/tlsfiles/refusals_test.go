@@ -162,17 +162,15 @@ func TestOpenSecrets(t *testing.T) {
 	}{{0o600, 0o400, 0}, {0o644, 0o440, 0}, {0o644, 0o644, 1}, {0o600, 0o602, 1}} {
 		f, w := ca.Dir("x"), newWorld(t)
 		must(t, errors.Join(os.Chmod(f.Cert, test.cert), os.Chmod(f.Key, test.key)))
-		if _, err := w.files.Client("nats", Paths{Cert: f.Cert, Key: f.Key}); err != nil {
-			t.Fatal(err)
-		}
+		_, err := w.files.Client("nats", Paths{Cert: f.Cert, Key: f.Key})
+		must(t, err)
 		if got := strings.Count(w.log.String(), warning); got != test.want {
 			t.Errorf("%+v: %d warnings:\n%s", test, got, &w.log)
 		}
 	}
 	path, w := filepath.Join(t.TempDir(), "password"), newWorld(t)
-	if _, err := w.files.Secret("password", write(t, path, "first")); err != nil {
-		t.Fatal(err)
-	}
+	_, err := w.files.Secret("password", write(t, path, "first"))
+	must(t, err)
 	w.run()
 	must(t, errors.Join(os.WriteFile(path+".new", []byte("second"), 0o600), os.Chmod(path+".new", 0o604), os.Rename(path+".new", path)))
 	w.await("it is told", func() bool { return strings.Contains(w.log.String(), warning) })

@@ -1,7 +1,6 @@
 package tlsfiles
 
 import (
-	"context"
 	"crypto/tls"
 	"io"
 	"log/slog"
@@ -37,12 +36,7 @@ func newWorld(t *testing.T) *world {
 }
 
 // run begins to watch.
-func (w *world) run() {
-	ctx, stop := context.WithCancel(context.WithoutCancel(w.t.Context()))
-	ended := make(chan error, 1)
-	go func() { ended <- w.files.Run(ctx) }()
-	w.t.Cleanup(func() { stop(); must(w.t, <-ended) })
-}
+func (w *world) run() { daemontest.Background(w.t, w.files.Run) }
 
 func (w *world) await(what string, holds func() bool) {
 	w.t.Helper()

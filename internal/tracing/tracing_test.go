@@ -11,20 +11,19 @@ import (
 	"net/http/httptest"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/offpath-io/offpath/internal/testing/daemontest"
 	"github.com/offpath-io/offpath/internal/testing/membus"
+	"github.com/offpath-io/offpath/internal/testing/rulestest"
 	"github.com/offpath-io/offpath/internal/testing/tlsfilestest"
 	"github.com/offpath-io/offpath/internal/testing/tracingtest"
 	"github.com/offpath-io/offpath/pkg/aggregate"
 	"github.com/offpath-io/offpath/pkg/aggregate/memstore"
 	"github.com/offpath-io/offpath/pkg/check"
 	"github.com/offpath-io/offpath/pkg/events"
-	"github.com/offpath-io/offpath/pkg/rules"
 )
 
 var must = daemontest.Must
@@ -177,18 +176,12 @@ func work(
 	bus := membus.New(membus.Options{})
 	worker, err := aggregate.New(aggregate.Options{Store: memstore.New(), Bus: bus.Worker(), Trace: atAggregator})
 	must(t, err)
-	set, err := rules.Parse([]byte("rules: [{name: r, key: [user], limit: 1000000/day}]"))
-	must(t, err)
+	set := rulestest.Parse(t, "rules: [{name: r, key: [user], limit: 1000000/day}]")
 	checker, err := check.New(check.Options{Rules: set, Link: bus.Checker("c1"), Trace: atChecker, MaxIdleKeys: -1})
 	must(t, err)
-	var all sync.WaitGroup
-	busCtx, stopBus := context.WithCancel(t.Context())
-	all.Go(func() { _ = bus.Run(busCtx) })
-	workerCtx, stopWorker := context.WithCancel(t.Context())
-	checkerCtx, stopChecker := context.WithCancel(t.Context())
-	all.Go(func() { _ = worker.Run(workerCtx) })
-	ended := make(chan error, 1)
-	all.Go(func() { ended <- checker.Run(checkerCtx) })
+	daemontest.Background(t, bus.Run)
+	daemontest.Background(t, worker.Run)
+	stop := daemontest.Background(t, checker.Run)
 	limiter, _ := checker.Limiter("r")
 	for begun := time.Now(); checker.Stats().ReportsAnswered < 2; {
 		if time.Since(begun) > time.Minute {
@@ -197,11 +190,7 @@ func work(
 		limiter.Check("kristie", 1)
 		time.Sleep(time.Millisecond) // the bubble's time
 	}
-	stopChecker()
-	must(t, <-ended)
-	stopWorker()
-	stopBus()
-	all.Wait()
+	stop()
 	return checker.Stats().ReportsAnswered
 }
 
@@ -219,11 +208,10 @@ func TestTellsNoToken(t *testing.T) {
 	for _, headers := range []string{"Authorization: Bearer CANARY", "Authorization: CANARY=x", "authorization=CANARY%zzCANARY"} {
 		t.Setenv("OTEL_EXPORTER_OTLP_HEADERS", headers)
 		var log bytes.Buffer
-		if _, err := Open(t.Context(), Options{
+		_, err := Open(t.Context(), Options{
 			Endpoint: "http://127.0.0.1:1/v1/traces", Service: "x", Log: slog.New(slog.NewTextHandler(&log, nil)),
-		}); err != nil {
-			t.Error(err)
-		}
+		})
+		must(t, err)
 		if !strings.Contains(log.String(), "is ignored") || strings.Contains(log.String(), "CANARY") {
 			t.Errorf("%s: log %q", headers, &log)
 		}

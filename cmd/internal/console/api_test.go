@@ -222,10 +222,10 @@ func TestBlocksThatAreThereCanBeRead(t *testing.T) {
 	if why := c.View().BlocksWhy; why == "" {
 		t.Error("they are read before anybody has")
 	}
-	ctx, stop := context.WithCancel(t.Context())
-	ended := make(chan struct{})
-	go func() { defer close(ended); c.bucket.Watch(ctx, c.takeBlocks, c.troubleOfBlocks) }()
-	defer func() { stop(); <-ended }()
+	daemontest.Background(t, func(ctx context.Context) error {
+		c.bucket.Watch(ctx, c.takeBlocks, c.troubleOfBlocks)
+		return nil
+	})
 	daemontest.Until(t, "they can be read", func() string { return c.View().BlocksWhy })
 }
 

@@ -35,10 +35,8 @@ func TestDiaryCatchesUp(t *testing.T) {
 	must(t, err)
 	defer conn.Close()
 	d := newDiary(conn, "test")
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() { ended <- d.read(ctx) }()
-	defer func() { cancel(); <-ended }()
+	stop := daemontest.Background(t, d.read)
+	defer stop() // before the connection is closed
 	await := func(wanted ...string) {
 		t.Helper()
 		daemontest.Eventually(t, fmt.Sprintf("it shows %q", wanted), func() bool {

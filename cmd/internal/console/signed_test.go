@@ -1,7 +1,6 @@
 package console
 
 import (
-	"context"
 	"testing"
 	"time"
 
@@ -10,6 +9,7 @@ import (
 	"github.com/offpath-io/offpath/cmd/internal/signing"
 	"github.com/offpath-io/offpath/internal/blocks"
 	"github.com/offpath-io/offpath/internal/testing/daemontest"
+	"github.com/offpath-io/offpath/internal/testing/servers/serverstest"
 )
 
 // deskThatSigns is a desk with keys of its own, at work.
@@ -22,12 +22,8 @@ func deskThatSigns(t *testing.T) (*Console, jetstream.KeyValue) {
 	signs, err := New(c.o)
 	must(t, err)
 	signs.picture = c.picture
-	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
-	ended := make(chan error, 1)
-	go func() { ended <- signs.Run(ctx) }()
-	t.Cleanup(func() { stop(); must(t, <-ended) })
-	js, err := jetstream.New(c.o.Conn)
-	must(t, err)
+	daemontest.Background(t, signs.Run)
+	js := serverstest.JetStreamOf(t, c.o.Conn)
 	var kv jetstream.KeyValue
 	daemontest.Eventually(t, "the bucket is there", func() bool { kv, err = js.KeyValue(t.Context(), blocks.Name("test")); return err == nil })
 	return signs, kv

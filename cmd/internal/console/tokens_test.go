@@ -1,7 +1,6 @@
 package console
 
 import (
-	"context"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -32,10 +31,7 @@ func TestTokensAreReadAgain(t *testing.T) {
 	files := tlsfiles.New(slog.New(slog.DiscardHandler))
 	current, err := OpenTokens(files, file, good)
 	must(t, err)
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan error, 1)
-	go func() { done <- files.Run(ctx) }()
-	defer func() { cancel(); <-done }()
+	daemontest.Background(t, files.Run)
 	for _, step := range []struct {
 		why, text string
 		holds     func(Tokens) bool

@@ -39,6 +39,8 @@ func (d *diary) part(name string, takes time.Duration) Part {
 	}}
 }
 
+var must = daemontest.Must
+
 var quiet = slog.New(slog.DiscardHandler)
 
 // TestPartsStopOneAfterTheOther, the last first.
@@ -103,4 +105,13 @@ func TestListenSaysWhere(t *testing.T) {
 	}
 }
 
-var must = daemontest.Must
+func TestParseOrigins(t *testing.T) {
+	for text, want := range map[string]Origins{
+		"https://Ops.example": "https://ops.example", "*": "*", "http://a:80, https://b": "http://a:80,https://b",
+		"": "", "a": "", "null": "", "https://a/": "", "https://a/b": "", "https://u@a": "", "https://a,": "", "https://a?": "", "//a": "",
+	} {
+		if got, err := parseOrigins(text); got != want || (err == nil) != (want != "") {
+			t.Errorf("%q: %q, %v", text, got, err)
+		}
+	}
+}

@@ -15,6 +15,8 @@ import (
 	"testing/synctest"
 	"time"
 	"unsafe"
+
+	"github.com/offpath-io/offpath/internal/testing/daemontest"
 )
 
 // memory is a sink that keeps entries, and fails for a while first.
@@ -62,12 +64,9 @@ func run(t *testing.T, o Options, m *memory, f func(l *Log)) Stats {
 	t.Helper()
 	o.Checker, o.Sinks = "c1", []Sink{m}
 	l := New(o)
-	ctx, stop := context.WithCancel(t.Context())
-	ended := make(chan struct{})
-	go func() { defer close(ended); _ = l.Run(ctx) }()
+	stop := daemontest.Background(t, l.Run)
 	f(l)
 	stop()
-	<-ended
 	return l.Stats()[0]
 }
 

@@ -29,9 +29,7 @@ func TestStream(t *testing.T) {
 	for _, number := range []uint64{1, 1, 2} {
 		must(t, s.Write(t.Context(), number, fmt.Appendln(nil, number)))
 	}
-	js, err := jetstream.New(conn)
-	must(t, err)
-	stream, err := js.Stream(t.Context(), "f-denied")
+	stream, err := serverstest.JetStreamOf(t, conn).Stream(t.Context(), "f-denied")
 	must(t, err)
 	info := stream.CachedInfo()
 	if c := info.Config; c.MaxBytes != 1<<20 || c.MaxAge != time.Hour || c.Discard != jetstream.DiscardOld || info.State.Msgs != 2 {

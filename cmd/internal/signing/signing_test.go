@@ -1,7 +1,6 @@
 package signing
 
 import (
-	"context"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -37,17 +36,11 @@ func TestASigningKeyIsChangedWhileItRuns(t *testing.T) {
 	s := pflag.NewFlagSet("x", pflag.ContinueOnError)
 	k.AddPublic(s, Entries)
 	k.AddSigning(s, Entries)
-	err := s.Parse([]string{
-		"--entries-public-keys", public[0] + "," + public[1], "--entries-signing-key-file", path,
-	})
-	must(t, err)
+	must(t, s.Parse([]string{"--entries-public-keys", public[0] + "," + public[1], "--entries-signing-key-file", path}))
 	files := tlsfiles.New(slog.New(slog.DiscardHandler))
 	opened, err := k.Open(Entries, files, slog.New(slog.DiscardHandler))
 	must(t, err)
-	ctx, stop := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() { ended <- files.Run(ctx) }()
-	defer func() { stop(); must(t, <-ended) }()
+	daemontest.Background(t, files.Run)
 	write(seeds[1])
 	daemontest.Eventually(t, "it signs with the other key", func() bool { return opened.Key().Public() == public[1] })
 	write(seeds[2])
