@@ -3,13 +3,21 @@ package cmd_test
 import (
 	"context"
 	"fmt"
+	"io"
+	"net"
+	"net/http"
 	"regexp"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	ratelimitcommon "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+
 	"github.com/offpath-io/offpath/internal/testing/daemontest"
+	"github.com/offpath-io/offpath/internal/testing/grpctest"
 	"github.com/offpath-io/offpath/internal/testing/servers"
 	"github.com/offpath-io/offpath/internal/testing/servers/serverstest"
 )
@@ -130,4 +138,206 @@ func (r *rolling) startChecker(delay time.Duration) {
 	overHTTP := r.http.add(d.Find(`HTTP API +http://([^/\s]+)`), readyz)
 	overGRPC := r.grpc.add(d.Find(`gRPC API +([0-9.:]+)`), readyz)
 	d.Await("the balancers use it", func() bool { return r.http.isReady(overHTTP) && r.grpc.isReady(overGRPC) })
+}
+
+// load asks checkers behind two balancers, and counts what is answered.
+type load struct {
+	http, grpc *balancer
+
+	allowed, denied, failed atomic.Int64
+	overGRPC                atomic.Int64 // of the allowed
+	firstFailure            atomic.Pointer[string]
+}
+
+// awaitMore waits until 200 hits more have been admitted.
+func (l *load) awaitMore(t *testing.T) {
+	t.Helper()
+	want := l.allowed.Load() + 200
+	daemontest.Eventually(t, "200 hits more get through", func() bool { return l.allowed.Load() >= want })
+}
+
+// note counts what became of a request.
+func (l *load) note(allowed bool, err error) {
+	switch {
+	case err != nil:
+		l.failed.Add(1)
+		l.firstFailure.CompareAndSwap(nil, new(time.Now().Format("15:04:05.000 ")+err.Error()))
+	case allowed:
+		l.allowed.Add(1)
+	default:
+		l.denied.Add(1)
+	}
+}
+
+// attributesOf are those of a client's request of this number: one of several keys, and now and
+// then a narrow limit.
+func attributesOf(client, n int) (to, user string) {
+	if n%10 == 9 {
+		return "narrow", fmt.Sprint("user", n%3)
+	}
+	return "wide", fmt.Sprint("user", client, n%50)
+}
+
+// pace is the time between two requests of one client.
+const pace = 2 * time.Millisecond
+
+// askOverHTTP asks by POST, which no client repeats by itself, on connections that stay open; every
+// tenth one on one of its own.
+func (l *load) askOverHTTP(ctx context.Context, t *testing.T, client int) {
+	kept, alone := &http.Transport{}, &http.Transport{DisableKeepAlives: true}
+	defer kept.CloseIdleConnections()
+	for n := 0; ctx.Err() == nil; n++ {
+		transport := kept
+		if n%10 == 0 {
+			transport = alone
+		}
+		l.note(l.post(t, transport, client, n))
+		time.Sleep(pace)
+	}
+}
+
+func (l *load) post(t *testing.T, transport *http.Transport, client, n int) (allowed bool, err error) {
+	to, user := attributesOf(client, n)
+	body := fmt.Sprintf(`{"attributes":{"to":%q,"user":%q}}`, to, user)
+	c := &http.Client{Transport: transport, Timeout: daemontest.Patience}
+	response, text, err := daemontest.Fetch(t, c, "POST", "http://"+l.http.listener.Addr().String()+"/v1/check", body)
+	switch {
+	case err != nil:
+		return false, err
+	case response.StatusCode != 200 && response.StatusCode != 429:
+		return false, fmt.Errorf("%d %s", response.StatusCode, text)
+	}
+	return response.StatusCode == 200, nil
+}
+
+// askOverGRPC asks as Envoy does.
+func (l *load) askOverGRPC(ctx context.Context, t *testing.T, client int) {
+	service := ratelimitv3.NewRateLimitServiceClient(grpctest.Dial(t, l.grpc.listener.Addr().String()))
+	for n := 0; ctx.Err() == nil; n++ {
+		to, user := attributesOf(client, n)
+		call, cancel := context.WithTimeout(context.WithoutCancel(ctx), daemontest.Patience)
+		answer, err := service.ShouldRateLimit(call, &ratelimitv3.RateLimitRequest{
+			Domain: "any", Descriptors: []*ratelimitcommon.RateLimitDescriptor{{
+				Entries: []*ratelimitcommon.RateLimitDescriptor_Entry{{Key: "to", Value: to}, {Key: "user", Value: user}},
+			}},
+		})
+		cancel()
+		passed := answer.GetOverallCode() == ratelimitv3.RateLimitResponse_OK
+		if err == nil && passed {
+			l.overGRPC.Add(1)
+		}
+		l.note(passed, err)
+		time.Sleep(pace)
+	}
+}
+
+// balancer is a load balancer for TCP, as small as can be: it hands each connection to the next
+// backend of which /readyz says 200, and repeats nothing: if that one refuses it, the client's is
+// closed.
+type balancer struct {
+	listener net.Listener
+
+	mu       sync.Mutex
+	backends []*backend
+	next     int
+}
+
+// backend is where one checker's API is, and where it says whether it is ready.
+type backend struct {
+	address, readyz string
+	ready           bool
+}
+
+func newBalancer(t *testing.T) *balancer {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	b := &balancer{listener: listener}
+	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
+	t.Cleanup(func() { stop(); _ = listener.Close() })
+	go b.look(ctx)
+	go b.serve()
+	return b
+}
+
+// add lets a backend take connections as soon as it is ready.
+func (b *balancer) add(address, readyz string) *backend {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	x := &backend{address: address, readyz: readyz}
+	b.backends = append(b.backends, x)
+	return x
+}
+
+// look asks all backends again and again whether they are ready.
+func (b *balancer) look(ctx context.Context) {
+	client := &http.Client{Timeout: daemontest.Patience}
+	for ctx.Err() == nil {
+		b.mu.Lock()
+		all := append([]*backend(nil), b.backends...)
+		b.mu.Unlock()
+		for _, x := range all {
+			response, err := client.Get(x.readyz)
+			ready := err == nil && response.StatusCode == http.StatusOK
+			if err == nil {
+				_ = response.Body.Close()
+			}
+			b.mu.Lock()
+			x.ready = ready
+			b.mu.Unlock()
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
+
+// isReady says whether a backend takes connections.
+func (b *balancer) isReady(x *backend) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return x.ready
+}
+
+func (b *balancer) serve() {
+	for {
+		client, err := b.listener.Accept()
+		if err != nil {
+			return
+		}
+		go b.join(client)
+	}
+}
+
+// join hands a connection over, and copies until both sides have said all.
+func (b *balancer) join(client net.Conn) {
+	defer client.Close()
+	server, err := net.Dial("tcp", b.turn())
+	if err != nil {
+		return
+	}
+	defer server.Close()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_, _ = io.Copy(server, client)
+		_ = server.(*net.TCPConn).CloseWrite()
+	}()
+	_, _ = io.Copy(client, server)
+	_ = client.(*net.TCPConn).CloseWrite()
+	<-done
+}
+
+// turn returns the address of the next backend that is ready, "" if none is.
+func (b *balancer) turn() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for range b.backends {
+		b.next++
+		if x := b.backends[b.next%len(b.backends)]; x.ready {
+			return x.address
+		}
+	}
+	return ""
 }
