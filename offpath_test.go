@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"runtime"
 	"strings"
@@ -231,8 +230,7 @@ func TestJoinWithoutNATS(t *testing.T) {
 	if checker.Check(kristie, 1).Allowed || checker.Rules().Rules()[0].Limit != 7 {
 		t.Error("it decides by other rules or blocks than the one before")
 	}
-	file := filepath.Join(t.TempDir(), "rules.yaml")
-	must(t, os.WriteFile(file, []byte("rules: [{name: a, key: [user], limit: 5/day}]"), 0o600))
+	file := daemontest.File(t, "rules.yaml", string(daily(5)))
 	participant, checker = f.join(offpath.Options{Rules: file, Checker: check.Options{DrainTimeout: time.Millisecond}})
 	if !checker.Check(kristie, 1).Allowed {
 		t.Error("it denies the first request")
@@ -276,13 +274,7 @@ func TestASignedFleet(t *testing.T) {
 }
 
 func TestBadOptions(t *testing.T) {
-	write := func(name, text string) string {
-		path := filepath.Join(t.TempDir(), name)
-		must(t, os.WriteFile(path, []byte(text), 0o600))
-		return path
-	}
-	bad := write("bad.yaml", "rules: []")
-	good := write("good.yaml", "rules: [{name: a, key: [user], limit: 5/day}]")
+	bad, good := daemontest.File(t, "bad.yaml", "rules: []"), daemontest.File(t, "good.yaml", string(daily(5)))
 	for why, o := range map[string]offpath.Options{
 		"no NATS":                              {},
 		"no URL":                               {NATS: "://"},
@@ -308,8 +300,7 @@ func TestBadOptions(t *testing.T) {
 // TestAClosedMember leaves nothing behind, whatever the service's own options of NATS handle, and
 // its checker goes on deciding.
 func TestAClosedMember(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "rules.yaml")
-	must(t, os.WriteFile(file, daily(7), 0o600))
+	file := daemontest.File(t, "rules.yaml", string(daily(7)))
 	before := runtime.NumGoroutine()
 	for range 10 {
 		participant, err := offpath.Join(offpath.Options{

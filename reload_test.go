@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -137,8 +136,7 @@ func TestMovingBetweenFileAndBucket(t *testing.T) {
 		l := linkFrom(t, func() (*nats.Conn, error) { return conn, nil })
 		return reportedRevision(t, newBucket(Options{}, l, nil))
 	}
-	path := filepath.Join(t.TempDir(), "rules.yaml")
-	must(t, os.WriteFile(path, []byte(daily(1)), 0o600))
+	path := daemontest.File(t, "rules.yaml", daily(1))
 	ofFile := func(modified time.Time) uint64 {
 		must(t, os.Chtimes(path, time.Time{}, modified))
 		f, err := openFile(path)
@@ -169,8 +167,7 @@ func TestRevisionOfAFile(t *testing.T) {
 
 // TestAFileIsFollowed: what it holds comes into force, and that it is gone is known.
 func TestAFileIsFollowed(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "rules.yaml")
-	must(t, os.WriteFile(path, []byte(daily(1)), 0o600))
+	path := daemontest.File(t, "rules.yaml", daily(1))
 	f, err := openFile(path)
 	must(t, err)
 	var refuse error

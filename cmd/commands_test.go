@@ -148,13 +148,7 @@ func doorOf(d *daemontest.Daemon) string { return d.Find(`HTTP API +(http://\S+)
 // ask asks a checker about a request with these attributes, in JSON.
 func ask(t *testing.T, d *daemontest.Daemon, attributes string) (allowed bool) {
 	t.Helper()
-	return decide(t, d, `{"attributes":`+attributes+`}`)
-}
-
-// decide is ask for a whole body.
-func decide(t *testing.T, d *daemontest.Daemon, body string) (allowed bool) {
-	t.Helper()
-	status, answer := daemontest.Do(t, "POST", doorOf(d), body)
+	status, answer := daemontest.Do(t, "POST", doorOf(d), `{"attributes":`+attributes+`}`)
 	if status != 200 && status != 429 {
 		t.Fatalf("%d %s", status, answer)
 	}
@@ -164,12 +158,7 @@ func decide(t *testing.T, d *daemontest.Daemon, body string) (allowed bool) {
 // asUser are the attributes of a user.
 func asUser(name string) string { return fmt.Sprintf(`{"user":%q}`, name) }
 
-// writeFile writes a file of the test's own.
-func writeFile(t *testing.T, name, text string) (path string) {
-	t.Helper()
-	path = filepath.Join(t.TempDir(), name)
-	must(t, os.WriteFile(path, []byte(text), 0o600))
-	return path
-}
-
-var must = daemontest.Must
+var (
+	writeFile = daemontest.File
+	must      = daemontest.Must
+)

@@ -137,7 +137,7 @@ func (r *rolling) startChecker(delay time.Duration) {
 	readyz := d.Admin() + "/readyz"
 	overHTTP := r.http.add(d.Find(`HTTP API +http://([^/\s]+)`), readyz)
 	overGRPC := r.grpc.add(d.Find(`gRPC API +([0-9.:]+)`), readyz)
-	d.Await("the balancers use it", func() bool { return r.http.isReady(overHTTP) && r.grpc.isReady(overGRPC) })
+	d.Await("the balancers use it", func() bool { return overHTTP.ready.Load() && overGRPC.ready.Load() })
 }
 
 // load asks checkers behind two balancers, and counts what is answered.
@@ -245,7 +245,7 @@ type balancer struct {
 // backend is where one checker's API is, and where it says whether it is ready.
 type backend struct {
 	address, readyz string
-	ready           bool
+	ready           atomic.Bool
 }
 
 func newBalancer(t *testing.T) *balancer {
@@ -278,26 +278,16 @@ func (b *balancer) look(ctx context.Context) {
 		b.mu.Unlock()
 		for _, x := range all {
 			response, err := client.Get(x.readyz)
-			ready := err == nil && response.StatusCode == http.StatusOK
+			x.ready.Store(err == nil && response.StatusCode == http.StatusOK)
 			if err == nil {
 				_ = response.Body.Close()
 			}
-			b.mu.Lock()
-			x.ready = ready
-			b.mu.Unlock()
 		}
 		select {
 		case <-ctx.Done():
 		case <-time.After(20 * time.Millisecond):
 		}
 	}
-}
-
-// isReady says whether a backend takes connections.
-func (b *balancer) isReady(x *backend) bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return x.ready
 }
 
 func (b *balancer) serve() {
@@ -335,7 +325,7 @@ func (b *balancer) turn() string {
 	defer b.mu.Unlock()
 	for range b.backends {
 		b.next++
-		if x := b.backends[b.next%len(b.backends)]; x.ready {
+		if x := b.backends[b.next%len(b.backends)]; x.ready.Load() {
 			return x.address
 		}
 	}

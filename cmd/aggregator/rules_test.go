@@ -91,12 +91,7 @@ func (s shell) refused(words string, args ...string) {
 	}
 }
 
-func file(t *testing.T, text string) string {
-	t.Helper()
-	path := filepath.Join(t.TempDir(), "rules.yaml")
-	must(t, os.WriteFile(path, []byte(text), 0o600))
-	return path
-}
+func file(t *testing.T, text string) string { return daemontest.File(t, "rules.yaml", text) }
 
 // TestRulesFromFirstToLast is a set's life, in the words of an operator.
 func TestRulesFromFirstToLast(t *testing.T) {

@@ -4,7 +4,6 @@ import (
 	"crypto/tls"
 	"fmt"
 	"net"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -81,12 +80,7 @@ func secureNATS(t *testing.T, ca *tlsfilestest.Authority, password string) *serv
 	}})
 }
 
-func secretFile(t *testing.T, content string) string {
-	t.Helper()
-	path := filepath.Join(t.TempDir(), "secret")
-	tlsfilestest.Write(t, path, []byte(content))
-	return path
-}
+func secretFile(t *testing.T, content string) string { return daemontest.File(t, "secret", content) }
 
 // secureFleet is an aggregator that has TLS and credentials everywhere.
 type secureFleet struct {

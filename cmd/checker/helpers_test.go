@@ -3,8 +3,6 @@ package main
 import (
 	"encoding/json"
 	"fmt"
-	"os"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -31,12 +29,7 @@ func daily(limit int) string {
 	return fmt.Sprintf("rules:\n  - name: per-user\n    key: [user]\n    limit: %d/day\n", limit)
 }
 
-func writeFile(t *testing.T, text string) string {
-	t.Helper()
-	path := filepath.Join(t.TempDir(), "rules.yaml")
-	must(t, os.WriteFile(path, []byte(text), 0o600))
-	return path
-}
+func writeFile(t *testing.T, text string) string { return daemontest.File(t, "rules.yaml", text) }
 
 // anywhere has a daemon listen on free ports, and remember few keys: most of a start is memory for the default's million.
 var anywhere = []string{"--listen", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--max-idle-keys", "1000"}

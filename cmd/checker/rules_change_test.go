@@ -20,14 +20,6 @@ import (
 // changes is a way to change a running checker's rules.
 type changes func(text string)
 
-// inFile replaces a file by renaming another over it.
-func inFile(t *testing.T, path string) changes {
-	return func(text string) {
-		t.Helper()
-		must(t, os.Rename(writeFile(t, text), path))
-	}
-}
-
 // inBucket writes the bucket of the NATS at url, whatever it holds.
 func inBucket(t *testing.T, url string) changes { return inSignedBucket(t, url, nil) }
 
@@ -62,7 +54,7 @@ func TestRulesChangeWhileItRuns(t *testing.T) {
 	for name, begin := range map[string]func(t *testing.T) (*daemontest.Daemon, changes){
 		"file": func(t *testing.T) (*daemontest.Daemon, changes) {
 			path := writeFile(t, daily(100))
-			return startChecker(t, "--rules", path), inFile(t, path)
+			return startChecker(t, "--rules", path), func(text string) { must(t, os.Rename(writeFile(t, text), path)) }
 		},
 		"embedded": func(t *testing.T) (*daemontest.Daemon, changes) {
 			d := startChecker(t)

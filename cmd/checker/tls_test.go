@@ -13,7 +13,6 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/credentials"
-	"google.golang.org/grpc/health/grpc_health_v1"
 
 	"github.com/offpath-io/offpath/internal/testing/daemontest"
 	"github.com/offpath-io/offpath/internal/testing/tlsfilestest"
@@ -58,27 +57,14 @@ func (s *secured) client(t *testing.T, certs ...tls.Certificate) *http.Client {
 
 func (s *secured) proxyURL() string { return s.Find(`proxy +(https://[^ ,]+),`) }
 
-// dialGRPC returns a connection to the gRPC API, which has to be closed.
-func (s *secured) dialGRPC(config *tls.Config) (*grpc.ClientConn, error) {
-	return grpc.NewClient(s.Find(`gRPC API +([^ ,]+),`), grpc.WithTransportCredentials(credentials.NewTLS(config)),
-		grpc.WithConnectParams(grpc.ConnectParams{
-			Backoff: backoff.DefaultConfig, MinConnectTimeout: daemontest.Patience,
-		}))
-}
-
-// askHealth asks the gRPC API on a connection of its own.
-func (s *secured) askHealth(t *testing.T, config *tls.Config) error {
-	conn, err := s.dialGRPC(config)
-	if err != nil {
-		return err
-	}
-	defer conn.Close()
-	return checkHealth(t, conn)
-}
-
-func checkHealth(t *testing.T, conn *grpc.ClientConn) error {
-	_, err := grpc_health_v1.NewHealthClient(conn).Check(t.Context(), new(grpc_health_v1.HealthCheckRequest))
-	return err
+// dialGRPC returns a connection to the gRPC API, for as long as the test lasts.
+func (s *secured) dialGRPC(t *testing.T, config *tls.Config) *grpc.ClientConn {
+	t.Helper()
+	conn, err := grpc.NewClient(s.Find(`gRPC API +([^ ,]+),`), grpc.WithTransportCredentials(credentials.NewTLS(config)),
+		grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.DefaultConfig, MinConnectTimeout: daemontest.Patience}))
+	must(t, err)
+	t.Cleanup(func() { _ = conn.Close() })
+	return conn
 }
 
 // fetch makes one request. An answer that is not 200 is an error too.
@@ -125,12 +111,10 @@ func TestListenersOverTLS(t *testing.T) {
 			t.Errorf("%s without TLS: %v", url, err)
 		}
 	}
-	if err := s.askHealth(t, &tls.Config{RootCAs: s.ca.Pool()}); err != nil {
-		t.Errorf("gRPC API: %v", err)
-	}
+	equal(t, "gRPC API", healthOf(t.Context(), s.dialGRPC(t, &tls.Config{RootCAs: s.ca.Pool()}), ""), "SERVING")
 	other := &tls.Config{RootCAs: tlsfilestest.NewAuthority(t, "other").Pool()}
-	if err := s.askHealth(t, other); err == nil || !strings.Contains(err.Error(), "unknown authority") {
-		t.Errorf("gRPC API, to one who trusts another authority: %v", err)
+	if got := healthOf(t.Context(), s.dialGRPC(t, other), ""); !strings.Contains(got, "unknown authority") {
+		t.Errorf("gRPC API, to one who trusts another authority: %s", got)
 	}
 }
 
@@ -177,20 +161,16 @@ func TestServiceOverTLS(t *testing.T) {
 func TestAuthorityTakenBack(t *testing.T) {
 	s := startSecured(t, "listen", "grpc")
 	web := s.client(t, s.ca.Pair("web"))
-	conn, err := s.dialGRPC(&tls.Config{RootCAs: s.ca.Pool(), Certificates: []tls.Certificate{s.ca.Pair("envoy")}})
-	must(t, err)
-	defer conn.Close()
-	listeners := map[string]func() error{
-		"HTTP": func() error { _, _, err := fetch(t, web, "POST", apiOf(s.Daemon), kristie); return err },
-		"gRPC": func() error { return checkHealth(t, conn) },
+	conn := s.dialGRPC(t, &tls.Config{RootCAs: s.ca.Pool(), Certificates: []tls.Certificate{s.ca.Pair("envoy")}})
+	answers := map[string]func() bool{
+		"HTTP": func() bool { _, _, err := fetch(t, web, "POST", apiOf(s.Daemon), kristie); return err == nil },
+		"gRPC": func() bool { return healthOf(t.Context(), conn, "") == "SERVING" },
 	}
-	for name, ask := range listeners {
-		if err := ask(); err != nil {
-			t.Errorf("%s: %v", name, err)
-		}
+	for name, ask := range answers {
+		equal(t, name, ask(), true)
 	}
 	tlsfilestest.Write(t, s.files.CA, tlsfilestest.NewAuthority(t, "other").PEM())
-	for name, ask := range listeners {
-		s.Await(name+" is not answered any more", func() bool { return ask() != nil })
+	for name, ask := range answers {
+		s.Await(name+" is not answered any more", func() bool { return !ask() })
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/offpath-io/offpath/internal/testing/daemontest"
 	"github.com/offpath-io/offpath/internal/testing/membus"
 	"github.com/offpath-io/offpath/pkg/aggregate"
 	"github.com/offpath-io/offpath/pkg/aggregate/memstore"
@@ -65,8 +66,7 @@ func acquireMany(t *testing.T, seed uint64) (passed []passing) {
 		faults.Lose = 0.1
 	}
 	begin := time.Now() // midnight in a bubble, as start is the beginning of a minute
-	checkers, stop := runAcquireFleet(t, seed, faults)
-	defer stop()
+	checkers := runAcquireFleet(t, seed, faults)
 	time.Sleep(3 * time.Second) // until clocks are right
 	var mu sync.Mutex
 	var callers sync.WaitGroup
@@ -114,40 +114,37 @@ func decide(t *testing.T, c *check.Checker, attrs identity.Attributes, cost int6
 	return d.Allowed
 }
 
-// runAcquireFleet starts three checkers and two aggregators; stop ends them, checkers first.
-func runAcquireFleet(t *testing.T, seed uint64, faults membus.Faults) (checkers []*check.Checker, stop func()) {
+// runAcquireFleet starts three checkers and two aggregators, which end with the test, checkers first.
+func runAcquireFleet(t *testing.T, seed uint64, faults membus.Faults) (checkers []*check.Checker) {
 	set, err := rules.NewSet(acquireRules...)
 	must(t, err)
 	bus, store := membus.New(membus.Options{Seed: seed, Faults: faults}), memstore.New()
-	ctx, cancel := context.WithCancel(context.Background())
-	checking, endChecks := context.WithCancel(ctx)
-	var aggregators, asking sync.WaitGroup
-	aggregators.Go(func() { bus.Run(ctx) })
+	daemontest.Background(t, bus.Run)
 	for range 2 {
 		w, err := aggregate.New(aggregate.Options{Store: store, Bus: bus.Worker(), Shards: 1 + int(seed%3)})
 		must(t, err)
-		aggregators.Go(func() { w.Run(ctx) })
+		daemontest.Background(t, w.Run)
 	}
 	for i := range uint64(3) {
-		c, err := check.New(check.Options{Rules: set, Link: bus.Checker(fmt.Sprint("c", i)), Epoch: i + 1, MaxIdleKeys: -1, ReceiptKeys: func() events.ReceiptKeys { return worldKeys }})
+		c, err := check.New(check.Options{
+			Rules: set, Link: bus.Checker(fmt.Sprint("c", i)), Epoch: i + 1, MaxIdleKeys: -1,
+			ReceiptKeys: func() events.ReceiptKeys { return worldKeys },
+		})
 		must(t, err)
 		checkers = append(checkers, c)
-		asking.Go(func() { c.Run(checking) })
+		daemontest.Background(t, func(ctx context.Context) error {
+			_ = c.Run(ctx) // hits may be left that a bad network has not delivered
+			return nil
+		})
 	}
-	return checkers, func() {
-		endChecks()
-		asking.Wait()
-		cancel()
-		aggregators.Wait()
-	}
+	return checkers
 }
 
 // TestSettlementGivesPermitsBack: a hit that has waited for its permits gives them back like any
 // other, also through another checker than the one that let it pass, to whichever checker asks.
 func TestSettlementGivesPermitsBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		checkers, stop := runAcquireFleet(t, 1, membus.Faults{Delay: time.Millisecond})
-		defer stop()
+		checkers := runAcquireFleet(t, 1, membus.Faults{Delay: time.Millisecond})
 		time.Sleep(3 * time.Second) // until clocks are right
 		acquire := func(i int, cost int64) (receipt string) {
 			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)

@@ -108,9 +108,8 @@ func TestClausesHoldOverAFleet(t *testing.T) {
 				}
 				exceeded, shadow := step.last == "exceeded", step.last == "shadow"
 				blocked := last.RetryAfter > 24*time.Hour
-				if passed != step.pass || last.Exceeded != exceeded || (last.Shadow == "r") != shadow || blocked != (step.last == "blocked") {
-					t.Errorf("%+v: %d pass, the last: %+v", step, passed, last)
-				}
+				expect(t, passed == step.pass && last.Exceeded == exceeded && (last.Shadow == "r") == shadow && blocked == (step.last == "blocked"),
+					"%+v: %d pass, the last: %+v", step, passed, last)
 			}
 			w.counted(test.counted)
 		})

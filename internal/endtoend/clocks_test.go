@@ -1,7 +1,6 @@
 package endtoend
 
 import (
-	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -26,11 +25,7 @@ func TestHitsOfWrongClocksAreCounted(t *testing.T) {
 			w.skewClocks(time.Hour)
 		}
 		for range 150 {
-			i := w.rand.IntN(len(w.checkers))
-			l, _ := w.checkers[i].Limiter(testRules[w.rand.IntN(len(testRules))].Name)
-			if l.Check("k", 1).Allowed {
-				w.admitted++
-			}
+			w.request(w.anyone(), testRules[w.rand.IntN(len(testRules))].Name, "k", 1)
 			w.pass(30 * time.Millisecond)
 		}
 		w.mend()
@@ -39,7 +34,6 @@ func TestHitsOfWrongClocksAreCounted(t *testing.T) {
 			w.require(r.Refused == 0,
 				"%d hits of %s were refused as of the future: their clock had been corrected", r.Refused, name)
 		}
-		w.asked += 150
 		happened.add(w)
 	}
 	happened.all(t)
@@ -51,18 +45,12 @@ func TestSkewedCheckersShareAWindow(t *testing.T) {
 	w := newWorld(t, wellConnected(5, 3))
 	w.skew = []int64{-int64(2 * time.Second), 0, int64(2 * time.Second)}
 	w.advance(time.Second)
-	ask := func(i int, cost int64) bool {
-		l, _ := w.checkers[i].Limiter("second")
-		return l.Check("k", cost).Allowed
-	}
-	for i := range w.checkers { // 15 of 20 per second: five on each
-		require(t, ask(i, 5), "denied")
+	for _, c := range w.checkers { // 15 of 20 per second: five on each
+		require(t, w.request(c, "second", "k", 5), "denied")
 	}
 	w.advance(100 * time.Millisecond)
-	for i := range w.checkers {
-		if ask(i, 6) {
-			t.Errorf("a checker that is %v off let 21 of 20 pass", time.Duration(w.skew[i]))
-		}
+	for i, c := range w.checkers {
+		expect(t, !w.request(c, "second", "k", 6), "a checker that is %v off let 21 of 20 pass", time.Duration(w.skew[i]))
 	}
 	r := w.ledger()["second"]
 	expect(t, r.Counted == 15 && r.Late == 0, "the ledger: %+v, want 15 counted", r)
@@ -80,13 +68,10 @@ func TestAClockThatJumpsAheadComesBack(t *testing.T) {
 		w.skew = make([]int64, 3)
 		traffic := func(d time.Duration) (allowed int) {
 			for until := w.now + int64(d); w.now < until; w.pass(100 * time.Millisecond) {
-				i := w.rand.IntN(3)
-				l, _ := w.checkers[i].Limiter(testRules[w.rand.IntN(len(testRules))].Name)
-				if l.Check(fmt.Sprint("k", w.rand.IntN(5)), 1).Allowed {
-					w.admitted++
-					if i == 0 {
-						allowed++
-					}
+				c := w.anyone()
+				passes := w.request(c, testRules[w.rand.IntN(len(testRules))].Name, w.key(5), 1)
+				if passes && c == w.checkers[0] {
+					allowed++
 				}
 			}
 			return allowed

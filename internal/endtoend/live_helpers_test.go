@@ -110,9 +110,8 @@ func newLive(t *testing.T, redis *backend, checkers, workers int, list ...rules.
 	redis.fleets++
 	f := &live{t: t, namespace: fmt.Sprint("live", redis.fleets), nats: serverstest.NATS(t), redis: redis}
 	var err error
-	if f.rules, err = rules.NewSet(list...); err != nil {
-		t.Fatal(err)
-	}
+	f.rules, err = rules.NewSet(list...)
+	must(t, err)
 	for range workers {
 		f.workers = append(f.workers, f.newWorker())
 	}

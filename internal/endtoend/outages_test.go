@@ -168,9 +168,8 @@ func loses(toSnapshot bool) func(*testing.T, *backend) {
 		for i, n := range []int64{300, 200, 1, 1, 1} { // the ones let both hear of each other's
 			f.take(f.checkers[i%2], n)
 		}
-		if left := f.checkers[0].left("year"); left != limit-kept-lost {
-			t.Fatalf("before: %d left, want %d", left, limit-kept-lost)
-		}
+		left := f.checkers[0].left("year")
+		require(t, left == limit-kept-lost, "before: %d left, want %d", left, limit-kept-lost)
 		redis.each(t, func(r *servers.Redis) error {
 			if toSnapshot {
 				return r.RestartFrom(t.Context(), file[r])

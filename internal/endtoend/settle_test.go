@@ -51,23 +51,12 @@ func (w *world) charge(i int, key string, estimate, cost int64) *bill {
 	return b
 }
 
-// chargeWithoutReceipt charges a hit that costs what it was charged, by one rule.
-func (w *world) chargeWithoutReceipt(c *checker, r *rules.Rule, key string) *bill {
-	l, _ := c.Limiter(r.Name)
-	if !l.Check(key, 1).Allowed {
-		return nil
-	}
-	w.admitted++
-	return &bill{key: key, bucket: map[string]int64{r.Name: r.Window.Bucket(w.now)}, estimate: 1}
-}
-
 // pay settles a bill at a checker.
 func (w *world) pay(b *bill, i int) {
 	w.t.Helper()
 	err := w.checkers[i].Settle(b.receipt, b.cost)
-	if b.settledAt[i] != errors.Is(err, check.ErrSettled) || err != nil && !b.settledAt[i] {
-		w.fail("%s settles, before: %v: %v", w.checkers[i].name, b.settledAt, err)
-	}
+	w.require(b.settledAt[i] == errors.Is(err, check.ErrSettled) && (err == nil || b.settledAt[i]),
+		"%s settles, before: %v: %v", w.checkers[i].name, b.settledAt, err)
 	b.settledAt[i] = true
 	w.wake(w.checkers[i])
 }
@@ -145,11 +134,13 @@ func TestEachReceiptIsSettledOnce(t *testing.T) {
 func (w *world) agreeOnCosts(list []*bill, r *rules.Rule, keys int) []*bill {
 	w.t.Helper()
 	w.agree(r, keys, func(c *checker, key string) bool {
-		b := w.chargeWithoutReceipt(c, r, key)
-		if b != nil {
-			list = append(list, b)
+		l, _ := c.Limiter(r.Name)
+		allowed := l.Check(key, 1).Allowed
+		if allowed { // without a receipt, it costs what it was charged
+			w.admitted++
+			list = append(list, &bill{key: key, bucket: map[string]int64{r.Name: r.Window.Bucket(w.now)}, estimate: 1})
 		}
-		return b != nil
+		return allowed
 	}, func(key string) history { return costs(list, r.Name, key) })
 	return list
 }
@@ -204,9 +195,7 @@ func (w *world) agreeOnTurns(list []*bill) []*bill {
 	for i := range w.checkers {
 		w.advance(2 * time.Minute)
 		b := w.charge(i, "k0", 80, w.rand.Int64N(80))
-		if b == nil {
-			w.fail("%s: the queue is not empty", w.checkers[i].name)
-		}
+		w.require(b != nil, "%s: the queue is not empty", w.checkers[i].name)
 		list = append(list, b)
 		w.pass(8 * time.Second)
 		w.pay(b, w.rand.IntN(len(w.checkers)))

@@ -178,9 +178,8 @@ func newWorld(t *testing.T, o options) *world {
 	w.store = &flakyStore{Store: memstore.New(), rand: w.rand}
 	w.now = start + w.rand.Int64N(int64(3*time.Second))
 	var err error
-	if w.rules, err = rules.NewSet(o.rules...); err != nil {
-		t.Fatal(err)
-	}
+	w.rules, err = rules.NewSet(o.rules...)
+	must(t, err)
 	_, err = w.store.Join(context.Background(), o.shards)
 	must(t, err)
 	for range o.workers {
@@ -262,9 +261,8 @@ func (w *world) newChecker(i int, name string, epoch uint64) *checker {
 		o.ShareAfter, o.OutageAfter = never, never
 	}
 	var err error
-	if c.Checker, err = check.New(o); err != nil {
-		w.t.Fatal(err)
-	}
+	c.Checker, err = check.New(o)
+	must(w.t, err)
 	c.link.Attach(func(kind events.Kind, payload []byte) {
 		if version.lacks != nil && kind == events.KindAlarm && events.PeekFormat(payload) > events.FormatPlain {
 			return // an older version has not subscribed to it
@@ -485,9 +483,8 @@ func (w *world) conservedByName() (charged int64) {
 	ledger := w.ledger()
 	for name, r := range ledger {
 		n := r.Counted + r.Late + r.Refused - r.Settled
-		if stored += n; !removed && n != byName[name] {
-			w.fail("%s: %d hits charged, the ledger has %+v", name, byName[name], r)
-		}
+		stored += n
+		w.require(removed || n == byName[name], "%s: %d hits charged, the ledger has %+v", name, byName[name], r)
 	}
 	w.require(stored == delivered, "%d hits charged, the ledger has %d: %+v", delivered, stored, ledger)
 	return charged

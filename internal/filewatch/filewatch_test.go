@@ -66,11 +66,7 @@ func write(t *testing.T, path, content string) {
 }
 
 // file is one in a directory of its own.
-func file(t *testing.T, content string) string {
-	path := filepath.Join(t.TempDir(), "rules.yaml")
-	write(t, path, content)
-	return path
-}
+func file(t *testing.T, content string) string { return daemontest.File(t, "rules.yaml", content) }
 
 // turn makes the path a link to a file, in place of what was there.
 func turn(t *testing.T, path, to string) {

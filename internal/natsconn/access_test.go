@@ -41,10 +41,6 @@ type kind struct {
 	refusal string // what the log says when one server meets the other's files
 }
 
-func kinds(t *testing.T) []kind {
-	return []kind{tlsKind(t), credsKind(t), nkeyKind(t), passwordKind(t)}
-}
-
 // tlsKind: both sides show certificates; the second server's and its clients' are another authority's.
 func tlsKind(t *testing.T) kind {
 	f := tlsfilestest.NewAuthority(t, "before").Dir("client")
@@ -153,7 +149,7 @@ var must = daemontest.Must
 // its mind, the connection says so, waits, survives a file of nonsense, and is back when the files
 // are right again.
 func TestGetsInAndStaysIn(t *testing.T) {
-	for _, k := range kinds(t) {
+	for _, k := range []kind{tlsKind(t), credsKind(t), nkeyKind(t), passwordKind(t)} {
 		t.Run(k.name, func(t *testing.T) {
 			var configure atomic.Pointer[func(*server.Options)]
 			configure.Store(&k.second.configure)

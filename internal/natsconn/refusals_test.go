@@ -2,13 +2,13 @@ package natsconn
 
 import (
 	"fmt"
-	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nkeys"
 
+	"github.com/offpath-io/offpath/internal/testing/daemontest"
 	"github.com/offpath-io/offpath/internal/testing/servers"
 	"github.com/offpath-io/offpath/internal/testing/servers/serverstest"
 	"github.com/offpath-io/offpath/internal/testing/tlsfilestest"
@@ -19,8 +19,7 @@ func TestWhoIsRefused(t *testing.T) {
 	ca, other := tlsfilestest.NewAuthority(t, "authority"), tlsfilestest.NewAuthority(t, "other")
 	ours, theirs := ca.Dir("client"), other.Dir("client")
 	secure := mutualTLS(ca)
-	password := filepath.Join(t.TempDir(), "password")
-	tlsfilestest.Write(t, password, []byte(canary))
+	password := daemontest.File(t, "password", canary)
 	users := func(o *server.Options) { o.Users = []*server.User{{Username: "a", Password: "b"}} }
 	for _, test := range []struct {
 		name   string
@@ -68,11 +67,7 @@ func TestBadAccessFiles(t *testing.T) {
 	f := ca.Dir("client")
 	_, _, user := newKeys(t, nkeys.CreateUser)
 	_, _, account := newKeys(t, nkeys.CreateAccount)
-	file := func(name, content string) string {
-		path := filepath.Join(dir, name)
-		tlsfilestest.Write(t, path, []byte(content))
-		return path
-	}
+	file := func(name, content string) string { return daemontest.File(t, name, content) }
 	text, empty := file("text", canary), file("empty", "")
 	seedAlone, accounts := file("seed", string(user)), file("accounts", string(account))
 	for name, test := range map[string]struct {

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/offpath-io/offpath/internal/testing/daemontest"
 	"github.com/offpath-io/offpath/internal/testing/tlsfilestest"
 )
 
@@ -17,7 +18,7 @@ func TestBadFiles(t *testing.T) {
 	ca, other := tlsfilestest.NewAuthority(t, "authority"), tlsfilestest.NewAuthority(t, "other")
 	good, theirs, dir := ca.Dir("good"), other.Dir("theirs"), t.TempDir()
 	_, key := ca.Issue("x")
-	file := func(name, content string) string { return write(t, filepath.Join(dir, name), content) }
+	file := func(name, content string) string { return daemontest.File(t, name, content) }
 	text, empty := file("text", canary), file("empty", "")
 	half := file("half", string(ca.PEM())+string(ca.PEM()[:100]))
 	keyAsCA, badDER := file("key", string(key)), file("der", "-----BEGIN CERTIFICATE-----\nQ0FOQVJZ\n-----END CERTIFICATE-----\n")

@@ -2,6 +2,7 @@ package api
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"maps"
 	"testing"
@@ -77,7 +78,7 @@ func (q request) mustBe(t *testing.T, want asEncodingJSON) {
 	if q.hasRule && (q.rule != *want.Rule || q.key != *want.Key) {
 		t.Errorf("rule %q, key %q", q.rule, q.key)
 	}
-	if cost := orOne(want.Cost); q.cost != cost || cost < 1 || cost > window.MaxCount {
+	if cost := *cmp.Or(want.Cost, new(int64(1))); q.cost != cost || cost < 1 || cost > window.MaxCount {
 		t.Errorf("cost %d, want %d", q.cost, cost)
 	}
 	if want.Mode == nil && q.mode != modeCheck || want.Mode != nil && string(q.mode) != *want.Mode {
@@ -102,13 +103,6 @@ func readJSON(t *testing.T, body []byte, into any) {
 	if err := d.Decode(into); err != nil || !json.Valid(body) {
 		t.Fatalf("took %q, which encoding/json refuses: %v", body, err)
 	}
-}
-
-func orOne(cost *int64) int64 {
-	if cost == nil {
-		return 1
-	}
-	return *cost
 }
 
 // FuzzSettleRequest does the same with settlements.

@@ -55,11 +55,7 @@ func (t Tokens) has(token string) bool {
 // TestTokens: names and tokens of a file and of the environment, and what neither may hold, which
 // no error repeats.
 func TestTokens(t *testing.T) {
-	write := func(text string) (path string) {
-		path = filepath.Join(t.TempDir(), "tokens")
-		must(t, os.WriteFile(path, []byte(text), 0o600))
-		return path
-	}
+	write := func(text string) (path string) { return daemontest.File(t, "tokens", text) }
 	tokens, err := readTokens(write("# who may\n\n kristie: "+good+"1 \r\namara:"+good+":2\n"), good)
 	must(t, err)
 	for token, want := range map[string]string{

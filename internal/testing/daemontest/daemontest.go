@@ -8,6 +8,8 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"sync"
@@ -128,6 +130,14 @@ func Must(t testing.TB, err error) {
 	if err != nil {
 		t.Fatal(err)
 	}
+}
+
+// File writes a file of this name in a directory of its own.
+func File(t testing.TB, name, text string) (path string) {
+	t.Helper()
+	path = filepath.Join(t.TempDir(), name)
+	Must(t, os.WriteFile(path, []byte(text), 0o600))
+	return path
 }
 
 // Background runs something until stop is called, or the test is over, and waits for its end, which
