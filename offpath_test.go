@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path/filepath"
 	"runtime"
 	"strings"
 	"sync"
@@ -211,27 +210,12 @@ func TestAMemberIsListed(t *testing.T) {
 }
 
 // TestJoinWithoutNATS: by a file a participant decides at once; by the bucket it waits as long as
-// it is told to, and takes up where the one before has ended if it has a cache.
+// it is told to.
 func TestJoinWithoutNATS(t *testing.T) {
 	f := newFleet(t)
-	f.apply(7)
-	f.block()
-	cached := offpath.Options{CacheDir: filepath.Join(t.TempDir(), "cache")}
-	participant, checker := f.join(cached)
-	// It waits for the blocks, but no longer than a second, and closed by then it would not have
-	// them at all.
-	daemontest.Eventually(t, "it has the block", func() bool { return participant.Stats().Blocks.Keys == 1 })
-	must(t, participant.Close())
-	if checker.Check(kristie, 1).Allowed {
-		t.Error("a blocked key passes")
-	}
 	must(t, f.bus.Stop())
-	_, checker = f.join(cached)
-	if checker.Check(kristie, 1).Allowed || checker.Rules().Rules()[0].Limit != 7 {
-		t.Error("it decides by other rules or blocks than the one before")
-	}
 	file := daemontest.File(t, "rules.yaml", string(daily(5)))
-	participant, checker = f.join(offpath.Options{Rules: file, Checker: check.Options{DrainTimeout: time.Millisecond}})
+	participant, checker := f.join(offpath.Options{Rules: file, Checker: check.Options{DrainTimeout: time.Millisecond}})
 	if !checker.Check(kristie, 1).Allowed {
 		t.Error("it denies the first request")
 	}

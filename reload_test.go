@@ -33,7 +33,8 @@ func newLocal(refuse *error) *reloadable {
 func TestTheLastGoodSetStays(t *testing.T) {
 	var refuse error
 	r := newLocal(&refuse)
-	steps := []struct {
+	refusals := int64(0)
+	for _, step := range []struct {
 		why          string
 		revision     uint64
 		data         string
@@ -58,9 +59,7 @@ func TestTheLastGoodSetStays(t *testing.T) {
 			says: "revision 2, refused: line 1, column 1: byte 0xff is not UTF-8"},
 		{why: "good again", revision: 5, data: good, inForce: 5, loads: 2, says: "revision 5"},
 		{why: "a bucket made anew counts from 1", revision: 1, data: good, inForce: 1, loads: 3, says: "revision 1"},
-	}
-	refusals := int64(0)
-	for _, step := range steps {
+	} {
 		refuse = step.refuse
 		before := time.Now()
 		var err error

@@ -182,7 +182,7 @@ func TestEverySetting(t *testing.T) {
 		logLevel: slog.LevelInfo, newKeys: 1_000_000, remember: 1 << 21,
 		rulesFrom: fromNATS, maxCheckers: 10_000, maxChunks: 100_000, maxRules: 100_000, maxWindow: events.MaxWindow,
 	}
-	tests := []struct {
+	for _, test := range []struct {
 		flag, value string
 		set         func(*config)
 	}{
@@ -203,8 +203,7 @@ func TestEverySetting(t *testing.T) {
 		{"max-rules", "20", func(c *config) { c.maxRules = 20 }},
 		{"max-settled-chunks", "50", func(c *config) { c.maxChunks = 50 }},
 		{"max-window", "24h", func(c *config) { c.maxWindow = 24 * time.Hour }},
-	}
-	for _, test := range tests {
+	} {
 		want := defaults
 		test.set(&want)
 		environment := map[string]string{"OFFPATH_NATS": "nats://n", "OFFPATH_REDIS": "redis://r"}

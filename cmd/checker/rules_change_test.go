@@ -48,70 +48,53 @@ func readyz(t *testing.T, d *daemontest.Daemon, status int, words string) {
 	}
 }
 
-// TestRulesChangeWhileItRuns, by a file and by the demo's bucket: lower and higher limits, and sets
-// that are refused. Package offpath tests the bucket of a fleet.
+// TestRulesChangeWhileItRuns, in the demo's bucket: lower and higher limits, and sets that are refused.
+// Package offpath tests files, and the bucket of a fleet.
 func TestRulesChangeWhileItRuns(t *testing.T) {
-	for name, begin := range map[string]func(t *testing.T) (*daemontest.Daemon, changes){
-		"file": func(t *testing.T) (*daemontest.Daemon, changes) {
-			path := writeFile(t, daily(100))
-			return startChecker(t, "--rules", path), func(text string) { must(t, os.Rename(writeFile(t, text), path)) }
-		},
-		"embedded": func(t *testing.T) (*daemontest.Daemon, changes) {
-			d := startChecker(t)
-			loads(d, 1) // a watch tells the newest alone, and this one tells the demo's first
-			seed, err := os.ReadFile(d.Find(`rules apply .* --rules-signing-key-file (\S+)`))
-			must(t, err)
-			key, err := signature.ParseKey(seed)
-			must(t, err)
-			change := inSignedBucket(t, d.Find(`NATS +(nats://\S+)`), key)
-			change(daily(100))
-			return d, change
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			d, change := begin(t)
-			had := 1
-			if name == "embedded" {
-				had = 2
-			}
-			loads(d, had)
-			for i := range 10 {
-				if a := asks(t, d, kristie, 200); *a.Limit != 100 || *a.Remaining != int64(99-i) {
-					t.Fatalf("request %d: %+v", i, a)
-				}
-			}
-			readyz(t, d, 200, `"rules":"revision `)
-
-			answers := func(status, limit int) {
-				t.Helper()
-				equal(t, "limit", *asks(t, d, kristie, status).Limit, int64(limit))
-			}
-			change(daily(5))
-			loads(d, had+1)
-			answers(429, 5)
-			change(daily(12)) // counts have stayed, and who was blocked is free at once
-			loads(d, had+2)
-			answers(200, 12)
-			answers(200, 12)
-			answers(429, 12)
-
-			change(strings.Replace(daily(1000), "key:", "keys:", 1))
-			d.Await("it says what it refuses", func() bool {
-				_, body := d.Get("/readyz")
-				return strings.Contains(body, "refused: line 3, column 5: unknown field")
-			})
-			readyz(t, d, 200, `"ready":true`)
-			d.AwaitMetric("offpath_rules_refused", "1")
-			d.AwaitLog("rules refused: the one before stays in force")
-			answers(429, 12)
-			asks(t, d, `{"attributes":{"user":"someone else"}}`, 200)
-
-			change(daily(1000))
-			loads(d, had+3)
-			d.AwaitMetric("offpath_rules_refused", "0")
-			answers(200, 1000)
-		})
+	d := startChecker(t)
+	loads(d, 1) // a watch tells the newest alone, and this one tells the demo's first
+	seed, err := os.ReadFile(d.Find(`rules apply .* --rules-signing-key-file (\S+)`))
+	must(t, err)
+	key, err := signature.ParseKey(seed)
+	must(t, err)
+	change := inSignedBucket(t, d.Find(`NATS +(nats://\S+)`), key)
+	change(daily(100))
+	loads(d, 2)
+	for i := range 10 {
+		if a := asks(t, d, kristie, 200); *a.Limit != 100 || *a.Remaining != int64(99-i) {
+			t.Fatalf("request %d: %+v", i, a)
+		}
 	}
+	readyz(t, d, 200, `"rules":"revision `)
+
+	answers := func(status, limit int) {
+		t.Helper()
+		equal(t, "limit", *asks(t, d, kristie, status).Limit, int64(limit))
+	}
+	change(daily(5))
+	loads(d, 3)
+	answers(429, 5)
+	change(daily(12)) // counts have stayed, and who was blocked is free at once
+	loads(d, 4)
+	answers(200, 12)
+	answers(200, 12)
+	answers(429, 12)
+
+	change(strings.Replace(daily(1000), "key:", "keys:", 1))
+	d.Await("it says what it refuses", func() bool {
+		_, body := d.Get("/readyz")
+		return strings.Contains(body, "refused: line 3, column 5: unknown field")
+	})
+	readyz(t, d, 200, `"ready":true`)
+	d.AwaitMetric("offpath_rules_refused", "1")
+	d.AwaitLog("rules refused: the one before stays in force")
+	answers(429, 12)
+	asks(t, d, `{"attributes":{"user":"someone else"}}`, 200)
+
+	change(daily(1000))
+	loads(d, 5)
+	d.AwaitMetric("offpath_rules_refused", "0")
+	answers(200, 1000)
 }
 
 // TestRulesAreWaitedFor: a fleet participant whose bucket is not there yet is not ready, decides

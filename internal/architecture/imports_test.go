@@ -7,29 +7,16 @@ import (
 	"testing"
 )
 
-// Modules of others, where they may be imported.
+// Modules of others that several packages may import.
 const (
-	protobuf  = "google.golang.org/protobuf/..."
-	natsgo    = "github.com/nats-io/nats.go/..."
-	nats      = "github.com/nats-io/nats-server/v2/..."
-	jwt       = "github.com/nats-io/jwt/v2"
-	nkeys     = "github.com/nats-io/nkeys"
-	goredis   = "github.com/redis/go-redis/v9/..."
-	ristretto = "github.com/dgraph-io/ristretto/v2/..."
-	yaml      = "go.yaml.in/yaml/v4"
-	limits    = "go.yaml.in/yaml/v4/plugin/loaderlimits"
-	fsnotify  = "github.com/fsnotify/fsnotify"
-	siphash   = "github.com/dchest/siphash"
-	bart      = "github.com/gaissmai/bart"
-	boom      = "github.com/tylertreat/BoomFilters"
-	grpc      = "google.golang.org/grpc/..."
-	envoy     = "github.com/envoyproxy/go-control-plane/envoy/..."
-	httpsfv   = "github.com/dunglas/httpsfv"
-	httpsnoop = "github.com/felixge/httpsnoop"
-	genproto  = "google.golang.org/genproto/googleapis/rpc/..."
-	errgroup  = "golang.org/x/sync/errgroup"
-	cobra     = "github.com/spf13/cobra"
-	pflag     = "github.com/spf13/pflag"
+	protobuf = "google.golang.org/protobuf/..."
+	natsgo   = "github.com/nats-io/nats.go/..."
+	nkeys    = "github.com/nats-io/nkeys"
+	goredis  = "github.com/redis/go-redis/v9/..."
+	yaml     = "go.yaml.in/yaml/v4"
+	grpc     = "google.golang.org/grpc/..."
+	envoy    = "github.com/envoyproxy/go-control-plane/envoy/..."
+	pflag    = "github.com/spf13/pflag"
 )
 
 // anything stands for no restriction but that of TestCheckAndAggregateMeetAsBytes.
@@ -43,22 +30,22 @@ var allowed = []struct {
 	imports []string
 }{
 	{"pkg/window", nil},
-	{"pkg/identity", []string{siphash}},
-	{"pkg/identity/httpidentity", []string{"pkg/identity", bart}},
+	{"pkg/identity", []string{"github.com/dchest/siphash"}},
+	{"pkg/identity/httpidentity", []string{"pkg/identity", "github.com/gaissmai/bart"}},
 	{"pkg/check/internal/fleetclock", nil},
 	{"pkg/check/internal/forecast", []string{"pkg/window"}},
 	{"pkg/check/internal/queue", nil},
 	{"pkg/check/internal/permit", []string{"pkg/window"}},
 	{"pkg/check/internal/settlement", []string{"pkg/events"}},
 	{"pkg/rules", []string{"pkg/window", "pkg/identity", "pkg/rules/internal/strictyaml", yaml}},
-	{"pkg/rules/internal/strictyaml", []string{yaml, limits}},
+	{"pkg/rules/internal/strictyaml", []string{yaml, "go.yaml.in/yaml/v4/plugin/loaderlimits"}},
 	{"pkg/rules/envoyrules", []string{"pkg/rules", "pkg/rules/internal/strictyaml", "pkg/window", yaml}},
 	{"internal/kvwatch", []string{natsgo}},
 	{"pkg/signature", []string{nkeys}},
 	{"internal/natssource", []string{"internal/diskcache", "internal/kvwatch", "pkg/signature", natsgo}},
 	{"internal/blocks", []string{"internal/diskcache", "internal/kvwatch", "pkg/signature", natsgo}},
 	{"internal/diskcache", nil},
-	{"internal/topkeys", []string{boom}},
+	{"internal/topkeys", []string{"github.com/tylertreat/BoomFilters"}},
 	{"internal/rulelabel", nil},
 	{"internal/status", []string{"pkg/rules", "pkg/window", natsgo}},
 
@@ -68,7 +55,7 @@ var allowed = []struct {
 	{"internal/checktuning", nil},
 	{"pkg/check/internal/turns", nil},
 	{"pkg/check/internal/level", []string{"pkg/check/internal/fleetclock", "pkg/check/internal/forecast", "pkg/window"}},
-	{"pkg/check/internal/idle", []string{"pkg/check/internal/queue", ristretto}},
+	{"pkg/check/internal/idle", []string{"pkg/check/internal/queue", "github.com/dgraph-io/ristretto/v2/..."}},
 	{"pkg/check/internal/fleetstate", []string{
 		"pkg/check/internal/fleetclock", "pkg/check/internal/forecast", "pkg/events", "pkg/identity", "pkg/rules",
 	}},
@@ -105,14 +92,14 @@ var allowed = []struct {
 
 	{"pkg/check/checktest", []string{"pkg/check", "pkg/identity", "pkg/rules", "pkg/window"}},
 	{"pkg/internal/adapter", []string{"pkg/check", "pkg/identity", "pkg/rules"}},
-	{"pkg/limitheaders", []string{"pkg/check", "pkg/rules", httpsfv}},
+	{"pkg/limitheaders", []string{"pkg/check", "pkg/rules", "github.com/dunglas/httpsfv"}},
 	{"pkg/httplimit", []string{
 		"pkg/check", "pkg/identity", "pkg/identity/httpidentity", "pkg/internal/adapter", "pkg/limitheaders",
-		"pkg/rules", httpsnoop,
+		"pkg/rules", "github.com/felixge/httpsnoop",
 	}},
 	{"pkg/grpclimit", []string{
 		"pkg/check", "pkg/identity", "pkg/identity/httpidentity", "pkg/internal/adapter", "pkg/limitheaders",
-		"pkg/rules", grpc, genproto, protobuf,
+		"pkg/rules", grpc, "google.golang.org/genproto/googleapis/rpc/...", protobuf,
 	}},
 
 	{"pkg/aggregate", []string{"pkg/window", "pkg/events", "pkg/aggregate/storage", "pkg/aggregate/internal/..."}},
@@ -140,11 +127,11 @@ var allowed = []struct {
 
 	{"internal/tracing/...", []string{anything}},
 	{"internal/redact", nil},
-	{"internal/flags", []string{"internal/redact", cobra, pflag}},
-	{"internal/filewatch", []string{fsnotify}},
-	{"internal/tlsfiles", []string{"internal/filewatch", errgroup}},
+	{"internal/flags", []string{"internal/redact", "github.com/spf13/cobra", pflag}},
+	{"internal/filewatch", []string{"github.com/fsnotify/fsnotify"}},
+	{"internal/tlsfiles", []string{"internal/filewatch", "golang.org/x/sync/errgroup"}},
 	{"internal/natsclient", []string{"internal/redact", "pkg/events/natsbus", natsgo}},
-	{"internal/natsconn", []string{"internal/flags", "internal/tlsfiles", "pkg/events/natsbus", natsgo, jwt, nkeys, pflag}},
+	{"internal/natsconn", []string{"internal/flags", "internal/tlsfiles", "pkg/events/natsbus", natsgo, "github.com/nats-io/jwt/v2", nkeys, pflag}},
 	{"internal/redisconn", []string{"internal/flags", "internal/tlsfiles", "pkg/aggregate/redisstore", pflag}},
 	{"internal/version", nil},
 	// What tests share. Only the load test's code, which brings servers and networks of its own,

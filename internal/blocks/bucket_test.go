@@ -9,16 +9,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats.go"
-
 	"github.com/offpath-io/offpath/internal/blocks"
 	"github.com/offpath-io/offpath/internal/testing/daemontest"
 	"github.com/offpath-io/offpath/internal/testing/servers"
 	"github.com/offpath-io/offpath/internal/testing/servers/serverstest"
 )
-
-// patience is for hangs.
-const patience = time.Minute
 
 // shared is a server for all tests that do not stop theirs.
 var shared *servers.NATS
@@ -33,12 +28,8 @@ var must = daemontest.Must
 // open opens the bucket of a test at a server.
 func open(t *testing.T, server *servers.NATS, o blocks.Options) *blocks.Bucket {
 	t.Helper()
-	conn, err := nats.Connect(server.URL(), nats.MaxReconnects(-1), nats.ReconnectWait(20*time.Millisecond),
-		nats.RetryOnFailedConnect(true))
-	must(t, err)
-	t.Cleanup(conn.Close)
-	o.Ask = patience
-	b, err := blocks.New(conn, serverstest.Namespace(t), o)
+	o.Ask = daemontest.Patience
+	b, err := blocks.New(serverstest.Connect(t, server.URL()), serverstest.Namespace(t), o)
 	must(t, err)
 	return b
 }
@@ -76,16 +67,8 @@ func watch(t *testing.T, b *blocks.Bucket) *watcher {
 // await waits for news that contain this.
 func (w *watcher) await(want string) {
 	w.t.Helper()
-	deadline := time.After(patience)
-	for {
-		select {
-		case got := <-w.news:
-			if strings.Contains(got, want) {
-				return
-			}
-		case <-deadline:
-			w.t.Fatalf("never saw %s", want)
-		}
+	for got := ""; !strings.Contains(got, want); {
+		got = daemontest.Next(w.t, "it tells of "+want, w.news)
 	}
 }
 

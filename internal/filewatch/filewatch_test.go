@@ -15,9 +15,6 @@ import (
 	"github.com/offpath-io/offpath/internal/testing/daemontest"
 )
 
-// patience is how long anything may take before a test gives up on it.
-const patience = time.Minute
-
 // watched is a file under watch.
 type watched struct {
 	t       *testing.T
@@ -44,18 +41,8 @@ func begin(t *testing.T, path string, poll time.Duration) *watched {
 func (w *watched) await(content string) {
 	w.t.Helper()
 	for seen := ""; seen != content; {
-		seen = string(next(w.t, w.changes).Data)
+		seen = string(daemontest.Next(w.t, "it tells of "+content, w.changes).Data)
 	}
-}
-
-func next[T any](t *testing.T, all <-chan T) (one T) {
-	t.Helper()
-	select {
-	case one = <-all:
-	case <-time.After(patience):
-		t.Fatal("nothing was told")
-	}
-	return one
 }
 
 var must = daemontest.Must
@@ -191,7 +178,7 @@ func TestOnlyWhatTheFileHoldsCounts(t *testing.T) {
 	must(t, os.Rename(path+".new", path))
 	write(t, path, "last")
 	for seen := ""; seen != "last"; {
-		if seen = string(next(t, w.changes).Data); seen == "first" {
+		if seen = string(daemontest.Next(t, "it tells of a change", w.changes).Data); seen == "first" {
 			t.Error("told of the same content")
 		}
 	}
@@ -205,13 +192,13 @@ func TestAFileThatGoesIsTroubleUntilItIsBack(t *testing.T) {
 	write(t, path, "first")
 	w := begin(t, path, 10*time.Millisecond)
 	must(t, os.RemoveAll(dir)) // the directory too, and with it what is watched
-	if err := next(t, w.trouble); err == nil || !strings.Contains(err.Error(), path) {
+	if err := daemontest.Next(t, "it tells of trouble", w.trouble); err == nil || !strings.Contains(err.Error(), path) {
 		t.Errorf("told %v", err)
 	}
 	must(t, os.Mkdir(dir, 0o700))
 	write(t, path+".new", "first")
 	must(t, os.Rename(path+".new", path))
-	if err := next(t, w.trouble); err != nil {
+	if err := daemontest.Next(t, "it tells of trouble", w.trouble); err != nil {
 		t.Errorf("it is back, and told is %v", err)
 	}
 	write(t, path, "second")

@@ -91,11 +91,7 @@ func TestWatchEnds(t *testing.T) {
 	ended := make(chan struct{})
 	go func() { defer close(ended); n.watch(conn) }()
 	Close(conn)
-	select {
-	case <-ended:
-	case <-time.After(daemontest.Patience):
-		t.Error("it goes on")
-	}
+	daemontest.Next(t, "it ends", ended)
 }
 
 // TestRun: it returns when it is told to, and when a server has complained of something after which
@@ -132,13 +128,9 @@ func TestRun(t *testing.T) {
 				log.Await(t, "connected to NATS", test.connects)
 				stop()
 			}
-			select {
-			case err := <-ended:
-				if test.want == "" && err != nil || test.want != "" && (err == nil || !strings.Contains(err.Error(), test.want)) {
-					t.Errorf("%v, want %q", err, test.want)
-				}
-			case <-time.After(daemontest.Patience):
-				t.Errorf("it goes on with a connection that is %s", State(conn))
+			err = daemontest.Next(t, "it ends", ended)
+			if test.want == "" && err != nil || test.want != "" && (err == nil || !strings.Contains(err.Error(), test.want)) {
+				t.Errorf("%v, want %q", err, test.want)
 			}
 		})
 	}

@@ -18,9 +18,6 @@ import (
 	"github.com/offpath-io/offpath/internal/testing/servers/serverstest"
 )
 
-// patience is how long anything may take before a test gives up on it.
-const patience = time.Minute
-
 // shared is a server for all tests that do not stop theirs.
 var shared *servers.NATS
 
@@ -31,13 +28,10 @@ var must = daemontest.Must
 // open opens the bucket of a test at a server.
 func open(t testing.TB, server *servers.NATS, o natssource.Options) *natssource.Bucket {
 	t.Helper()
-	conn, err := nats.Connect(server.URL(), nats.MaxReconnects(-1), nats.ReconnectWait(20*time.Millisecond),
-		nats.RetryOnFailedConnect(true),
+	conn := serverstest.Connect(t, server.URL(), nats.RetryOnFailedConnect(true),
 		nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {})) // they come with servers that go
-	must(t, err)
-	t.Cleanup(conn.Close)
 	if server == shared { // which never goes, so that all its answers come
-		o.Ask = cmp.Or(o.Ask, patience)
+		o.Ask = cmp.Or(o.Ask, daemontest.Patience)
 	}
 	b, err := natssource.New(conn, serverstest.Namespace(t), o)
 	must(t, err)
@@ -46,7 +40,7 @@ func open(t testing.TB, server *servers.NATS, o natssource.Options) *natssource.
 
 func limited(t testing.TB) context.Context {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), daemontest.Patience)
 	t.Cleanup(cancel)
 	return ctx
 }

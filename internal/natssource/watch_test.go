@@ -38,30 +38,18 @@ func begin(t testing.TB, server *servers.NATS, o natssource.Options) *watched {
 // await waits for the content, and returns all that came until then.
 func (w *watched) await(content string) (seen []natssource.Entry) {
 	w.t.Helper()
-	until(w.t, w.changes, content, func(e natssource.Entry) bool {
-		seen = append(seen, e)
-		return string(e.Data) == content
-	})
-	return seen
+	for {
+		e := daemontest.Next(w.t, fmt.Sprintf("it tells of %q", content), w.changes)
+		if seen = append(seen, e); string(e.Data) == content {
+			return seen
+		}
+	}
 }
 
 // awaitTrouble waits for an error that is want; nil for its end.
 func (w *watched) awaitTrouble(want error) {
 	w.t.Helper()
-	until(w.t, w.trouble, want, func(err error) bool { return errors.Is(err, want) })
-}
-
-func until[T any](t testing.TB, all <-chan T, want any, is func(T) bool) {
-	t.Helper()
-	for deadline := time.After(patience); ; {
-		select {
-		case one := <-all:
-			if is(one) {
-				return
-			}
-		case <-deadline:
-			t.Fatalf("never saw %v", want)
-		}
+	for !errors.Is(daemontest.Next(w.t, fmt.Sprintf("it tells of trouble: %v", want), w.trouble), want) {
 	}
 }
 

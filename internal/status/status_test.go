@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -14,8 +15,6 @@ import (
 	"github.com/offpath-io/offpath/internal/testing/daemontest"
 	"github.com/offpath-io/offpath/internal/testing/servers/serverstest"
 )
-
-const patience = time.Minute
 
 // A key of any bytes comes back as it was.
 func TestText(t *testing.T) {
@@ -106,19 +105,11 @@ func word(kind string, p status.Part) string {
 func await(t *testing.T, heard <-chan string, wanted ...string) string {
 	t.Helper()
 	var seen bytes.Buffer
-	deadline := time.After(patience)
-	for {
-		missing := func(want string) bool { return !strings.Contains(seen.String(), want+"\n") }
-		if !slices.ContainsFunc(wanted, missing) {
-			return seen.String()
-		}
-		select {
-		case got := <-heard:
-			seen.WriteString(got + "\n")
-		case <-deadline:
-			t.Fatalf("never heard %q", wanted)
-		}
+	missing := func(want string) bool { return !strings.Contains(seen.String(), want+"\n") }
+	for slices.ContainsFunc(wanted, missing) {
+		seen.WriteString(daemontest.Next(t, fmt.Sprintf("all of %q are heard", wanted), heard) + "\n")
 	}
+	return seen.String()
 }
 
 func TestInterval(t *testing.T) {

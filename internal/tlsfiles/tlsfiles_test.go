@@ -3,6 +3,7 @@ package tlsfiles
 import (
 	"crypto/tls"
 	"crypto/x509"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -17,9 +18,6 @@ import (
 	"github.com/offpath-io/offpath/internal/testing/daemontest"
 	"github.com/offpath-io/offpath/internal/testing/tlsfilestest"
 )
-
-// patience is how long anything may take before a test gives up on it, however slow the machine is.
-const patience = time.Minute
 
 // world is files under watch.
 type world struct {
@@ -42,11 +40,12 @@ func (w *world) run() { daemontest.Background(w.t, w.files.Run) }
 
 func (w *world) await(what string, holds func() bool) {
 	w.t.Helper()
-	for end := time.Now().Add(patience); !holds(); time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			w.t.Fatalf("waited too long until: %s; states %+v; log:\n%s", what, w.files.States(), &w.log)
+	daemontest.Until(w.t, what, func() string {
+		if holds() {
+			return ""
 		}
-	}
+		return fmt.Sprintf("states %+v; log:\n%s", w.files.States(), &w.log)
+	})
 }
 
 // greeting is what a server says first.
@@ -77,7 +76,7 @@ func serve(t *testing.T, server *ServerTLS) (address string) {
 
 // shown connects, and returns the name in the server's certificate.
 func shown(address string, config *tls.Config) (name string, err error) {
-	conn, err := tls.DialWithDialer(&net.Dialer{Timeout: patience}, "tcp", address, config)
+	conn, err := tls.DialWithDialer(&net.Dialer{Timeout: daemontest.Patience}, "tcp", address, config)
 	if err != nil {
 		return "", err
 	}
@@ -232,7 +231,7 @@ func TestOldVersionsAreRefused(t *testing.T) {
 
 // answers reports whether the other side says again what it is told.
 func answers(conn net.Conn) bool {
-	_ = conn.SetDeadline(time.Now().Add(patience))
+	_ = conn.SetDeadline(time.Now().Add(daemontest.Patience))
 	_, err := conn.Write([]byte("x"))
 	if err == nil {
 		_, err = io.ReadFull(conn, make([]byte, 1))
@@ -248,7 +247,7 @@ func TestHangsUpOnStrangers(t *testing.T) {
 	tlsfilestest.Write(t, f.CA, slices.Concat(ca.PEM(), gone.PEM()))
 	server, address := w.server(f, f.CA)
 	dial := func(of *tlsfilestest.Authority) *tls.Conn {
-		conn, err := tls.DialWithDialer(&net.Dialer{Timeout: patience}, "tcp", address,
+		conn, err := tls.DialWithDialer(&net.Dialer{Timeout: daemontest.Patience}, "tcp", address,
 			&tls.Config{RootCAs: ca.Pool(), Certificates: []tls.Certificate{of.Pair("client")}})
 		must(t, err)
 		t.Cleanup(func() { _ = conn.Close() })

@@ -19,7 +19,7 @@ func TestHandler(t *testing.T) {
 	ready := false
 	registry := NewRegistry(version.Info{Version: "v1", Go: "go1"})
 	handler := Handler(registry, func() (bool, any) { return ready, map[string]string{"waiting": "for Redis"} })
-	tests := []struct {
+	for _, test := range []struct {
 		method, path string
 		ready        bool
 		status       int
@@ -34,8 +34,7 @@ func TestHandler(t *testing.T) {
 		{"POST", "/readyz", true, 405, ""},
 		{"GET", "/", true, 404, ""},
 		{"GET", "/debug/pprof/", true, 404, ""},
-	}
-	for _, test := range tests {
+	} {
 		ready = test.ready
 		w := httptest.NewRecorder()
 		handler.ServeHTTP(w, httptest.NewRequest(test.method, test.path, http.NoBody))

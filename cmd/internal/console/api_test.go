@@ -88,7 +88,7 @@ func TestAPI(t *testing.T) {
 	c, w := newDesk(t)
 	handler := c.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusTeapot) }))
 	const bearer = "Bearer " + good
-	tests := []struct {
+	for _, test := range []struct {
 		method, path, body, token string
 		want                      int
 		says                      string
@@ -136,8 +136,7 @@ func TestAPI(t *testing.T) {
 		{"POST", "/api/unblock", `{"rule":"r","key":"k"}`, bearer, 404, "no such block"},
 		{"POST", "/api/reset", `{"rule":"r","key":"k"}`, bearer, 200, `"count":0`},
 		{"POST", "/api/reset", `{"rule":"s","key":"k"}`, bearer, 404, "no such rule"},
-	}
-	for _, test := range tests {
+	} {
 		answer := ask(t, handler, test.method, test.path, test.body, test.token, "application/json")
 		if answer.Code != test.want || !strings.Contains(answer.Body.String(), test.says) {
 			t.Errorf("%s %.60s %.60s: %d %.300s; want %d %s", test.method, test.path, test.body, answer.Code, answer.Body, test.want, test.says)

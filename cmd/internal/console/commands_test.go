@@ -33,13 +33,9 @@ func TestDiaryCatchesUp(t *testing.T) {
 	}
 	write("before it connects")
 	away := &gate{}
-	conn, err := nats.Connect(server.URL(), nats.SetCustomDialer(away), nats.RetryOnFailedConnect(true), nats.MaxReconnects(-1),
-		nats.ReconnectWait(20*time.Millisecond))
-	must(t, err)
-	defer conn.Close()
+	conn := serverstest.Connect(t, server.URL(), nats.SetCustomDialer(away), nats.RetryOnFailedConnect(true))
 	d := newDiary(conn, "test")
-	stop := daemontest.Background(t, d.read)
-	defer stop() // before the connection is closed
+	daemontest.Background(t, d.read)
 	await := func(wanted ...string) {
 		t.Helper()
 		daemontest.Eventually(t, fmt.Sprintf("it shows %q", wanted), func() bool {

@@ -39,7 +39,7 @@ func TestSums(t *testing.T) {
 	clock.pass(time.Second)
 	p.checker(checkerSays("a", 15, 1))
 	p.checker(checkerSays("b", 20, 4))
-	steps := []struct {
+	for _, step := range []struct {
 		why             string
 		do              func()
 		checkers        int
@@ -57,8 +57,7 @@ func TestSums(t *testing.T) {
 			p.checker(s)
 		}, 1, 0, 20, 4, 0},
 		{"b is forgotten", func() { clock.pass(2 * time.Minute); p.nextSlot() }, 0, 0, 0, 0, 0},
-	}
-	for _, step := range steps {
+	} {
 		step.do()
 		v := p.view()
 		var rule RuleView

@@ -63,7 +63,7 @@ func TestPartsStopOneAfterTheOther(t *testing.T) {
 // that names the part.
 func TestAPartThatFailsStopsTheRest(t *testing.T) {
 	trouble := errors.New("trouble")
-	tests := []struct {
+	for _, test := range []struct {
 		name string
 		run  func(context.Context) error
 		want string
@@ -71,8 +71,7 @@ func TestAPartThatFailsStopsTheRest(t *testing.T) {
 		{"with an error", func(context.Context) error { return trouble }, "bad: trouble"},
 		{"without a word", func(context.Context) error { return nil }, "bad: ended unasked"},
 		{"while it stops", func(ctx context.Context) error { <-ctx.Done(); return trouble }, "bad: trouble"},
-	}
-	for _, test := range tests {
+	} {
 		synctest.Test(t, func(t *testing.T) {
 			var d diary
 			ctx, cancel := context.WithTimeout(t.Context(), time.Hour)

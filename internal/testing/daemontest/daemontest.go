@@ -157,6 +157,17 @@ func Background(t testing.TB, run func(context.Context) error) (stop func()) {
 	return stop
 }
 
+// Next waits for what comes next on a channel, and fails the test if that takes too long.
+func Next[T any](t testing.TB, what string, from <-chan T) (one T) {
+	t.Helper()
+	select {
+	case one = <-from:
+	case <-time.After(Patience):
+		t.Fatalf("waited too long until: %s", what)
+	}
+	return one
+}
+
 // Eventually waits until the condition holds, and fails the test if that takes too long.
 func Eventually(t testing.TB, what string, holds func() bool) {
 	t.Helper()
