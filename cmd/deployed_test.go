@@ -1,7 +1,6 @@
 package cmd_test
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -273,11 +272,9 @@ func TestAStolenCheckersCredentialRedefinesNoRule(t *testing.T) {
 	conn := serverstest.Connect(t, f.server.URL(t, "checker-1"), nats.CustomInboxPrefix("_INBOX.checker-1"))
 	link, err := natsbus.NewChecker(conn, "offpath", name)
 	must(t, err)
-	ctx, stop := context.WithCancel(t.Context())
-	defer stop()
 	granted := make(chan *events.Grant, 100)
 	go func() {
-		_ = link.Listen(ctx, func(kind events.Kind, data []byte) {
+		_ = link.Listen(t.Context(), func(kind events.Kind, data []byte) {
 			if m, err := events.DecodeGrant(data); kind == events.KindGrant && err == nil {
 				granted <- m
 			}
@@ -294,7 +291,7 @@ func TestAStolenCheckersCredentialRedefinesNoRule(t *testing.T) {
 		return s
 	}
 	go func() {
-		status.PublishChecker(ctx, conn, "offpath", now, func() time.Duration { return time.Second })
+		status.PublishChecker(t.Context(), conn, "offpath", now, func() time.Duration { return time.Second })
 	}()
 	f.aggregators[0].Await("its status is heard", func() bool {
 		_, view := f.aggregators[0].Get("/api/view")

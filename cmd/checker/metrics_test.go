@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -39,79 +40,57 @@ func TestMetrics(t *testing.T) {
 		ShardFreshness: map[check.Freshness]int{check.Fresh: 41, check.Stale: 1},
 		Freshness:      check.Stale, Heard: 1500 * time.Millisecond, Shards: 18, Checkers: 19, ClockOffset: -time.Millisecond,
 	}
-	want := `
-offpath_decisions_total{outcome="allowed",rule="a"} 1
-offpath_decisions_total{outcome="denied",rule="a"} 2
-offpath_hits_total{outcome="answered",rule="a"} 4
-offpath_hits_total{outcome="cancelled",rule="a"} 25
-offpath_hits_total{outcome="charged",rule="a"} 64
-offpath_hits_total{outcome="lost",rule="a"} 17
-offpath_hits_total{outcome="overflow",rule="a"} 7
+	want := series(`
 offpath_bad_costs_total{rule="a"} 18
 offpath_false_denials_total{rule="a"} 26
 offpath_hits_pending{rule="a"} 6
 offpath_hits_in_flight{rule="a"} 5
-offpath_reports_total{outcome="answered"} 12
-offpath_reports_total{outcome="given_up"} 13
-offpath_reports_total{outcome="repeated"} 11
-offpath_reports_total{outcome="sent"} 10
-offpath_reports_total{outcome="unsent"} 14
-offpath_checker_lease_requests_total{outcome="answered"} 22
-offpath_checker_lease_requests_total{outcome="refused"} 23
-offpath_checker_lease_requests_total{outcome="repeated"} 21
-offpath_checker_lease_requests_total{outcome="sent"} 20
 offpath_waiting_requests 24
 offpath_alarms_received_total 15
 offpath_unreadable_messages_total 16
 offpath_live_keys 8
 offpath_live_keys_max 30
-offpath_checker_settlements_total{outcome="taken"} 27
-offpath_checker_settlements_total{outcome="answered"} 28
-offpath_checker_settlements_total{outcome="lost"} 29
 offpath_idle_keys 9
 offpath_refresh_age_seconds 1.5
-offpath_freshness{state="fresh"} 0
-offpath_freshness{state="local"} 0
-offpath_freshness{state="stale"} 1
-offpath_freshness{state="local_share"} 0
-offpath_freshness{state="outage"} 0
-offpath_shard_freshness{state="fresh"} 41
-offpath_shard_freshness{state="local"} 0
-offpath_shard_freshness{state="stale"} 1
-offpath_shard_freshness{state="local_share"} 0
-offpath_shard_freshness{state="outage"} 0
 offpath_nats_connected 0
 offpath_rules 31
 offpath_rules_revision 30
 offpath_rules_loaded_timestamp_seconds 32
-offpath_rules_loads_total{outcome="loaded"} 33
-offpath_rules_loads_total{outcome="refused"} 34
 offpath_rules_refused 1
 offpath_rules_source_up 1
 offpath_blocked_keys 35
 offpath_blocks_source_up 1
 offpath_cache_rules_revision 36
-offpath_cache_saved_timestamp_seconds{bucket="rules"} 37
-offpath_cache_saved_timestamp_seconds{bucket="entries"} 0
-offpath_cache_failures_total{bucket="rules"} 38
-offpath_cache_failures_total{bucket="entries"} 39
 offpath_fleet_checkers 19
 offpath_shards 18
 offpath_clock_offset_seconds -0.001
 offpath_quota_streams 1
 offpath_quota_buckets 2
-offpath_quota_streams_total{outcome="opened"} 3
-offpath_quota_streams_total{outcome="refused"} 4
-offpath_quota_streams_total{outcome="failed"} 5
-offpath_quota_requests_total{outcome="allowed"} 6
-offpath_quota_requests_total{outcome="denied"} 7
 offpath_quota_buckets_turned_away_total 8
-`
+`)
+	for family, all := range map[string]string{
+		`offpath_decisions_total{outcome="%s",rule="a"}`:     "allowed 1 denied 2",
+		`offpath_hits_total{outcome="%s",rule="a"}`:          "answered 4 cancelled 25 charged 64 lost 17 overflow 7",
+		`offpath_reports_total{outcome="%s"}`:                "answered 12 given_up 13 repeated 11 sent 10 unsent 14",
+		`offpath_checker_lease_requests_total{outcome="%s"}`: "answered 22 refused 23 repeated 21 sent 20",
+		`offpath_checker_settlements_total{outcome="%s"}`:    "taken 27 answered 28 lost 29",
+		`offpath_freshness{state="%s"}`:                      "fresh 0 local 0 stale 1 local_share 0 outage 0",
+		`offpath_shard_freshness{state="%s"}`:                "fresh 41 local 0 stale 1 local_share 0 outage 0",
+		`offpath_rules_loads_total{outcome="%s"}`:            "loaded 33 refused 34",
+		`offpath_cache_saved_timestamp_seconds{bucket="%s"}`: "rules 37 entries 0",
+		`offpath_cache_failures_total{bucket="%s"}`:          "rules 38 entries 39",
+		`offpath_quota_streams_total{outcome="%s"}`:          "opened 3 refused 4 failed 5",
+		`offpath_quota_requests_total{outcome="%s"}`:         "allowed 6 denied 7",
+	} {
+		for of := range slices.Chunk(strings.Fields(all), 2) { // a label's value, and the metric's
+			want[fmt.Sprintf(family, of[0])] = of[1]
+		}
+	}
 	m := metrics{func() offpath.Stats { return stats }, func() bool { return false }, 30}
 	got := values(t, m)
 	quota := envoyquota.Stats{Streams: 1, Buckets: 2, Opened: 3, Refused: 4, Failed: 5, Allowed: 6, Denied: 7, TurnedAway: 8}
 	maps.Copy(got, values(t, quotaMetrics{func() envoyquota.Stats { return quota }}))
-	for name, value := range series(want) {
+	for name, value := range want {
 		equal(t, name, got[name], value)
 		delete(got, name)
 	}

@@ -62,13 +62,6 @@ func TestLateRefusals(t *testing.T) {
 	}
 }
 
-func TestOpenRefusesWhatIsNoURL(t *testing.T) {
-	if conn, err := Open("nats://a b:x", "test", slog.New(slog.DiscardHandler)); err == nil {
-		conn.Close()
-		t.Error("it was taken")
-	}
-}
-
 // TestRefuses: what a server says of who we are is a refusal, which is told once, and not a
 // complaint, which is told each time.
 func TestRefuses(t *testing.T) {

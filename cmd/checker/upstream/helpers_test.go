@@ -1,7 +1,6 @@
 package upstream
 
 import (
-	"context"
 	"crypto/tls"
 	"io"
 	"log/slog"
@@ -129,55 +128,10 @@ var unchecked = &tls.Config{InsecureSkipVerify: true}
 // patience is time that passes in a test's own time, in no time.
 const patience = time.Minute
 
-// memory is a listener in the test's memory.
-type memory struct {
-	come   chan net.Conn
-	closed context.Context
-	close  context.CancelFunc
-}
-
-func newMemory() *memory {
-	m := &memory{come: make(chan net.Conn)}
-	m.closed, m.close = context.WithCancel(context.Background())
-	return m
-}
-
-func (m *memory) Accept() (net.Conn, error) {
-	select {
-	case conn := <-m.come:
-		return conn, nil
-	case <-m.closed.Done():
-		return nil, net.ErrClosed
-	}
-}
-
-func (m *memory) Close() error   { m.close(); return nil }
-func (m *memory) Addr() net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 80} }
-
-// peer is a connection from this machine.
-type peer struct {
-	net.Conn
-	of *memory
-}
-
-func (p peer) RemoteAddr() net.Addr { return p.of.Addr() }
-
-func (m *memory) dial(ctx context.Context, _, _ string) (net.Conn, error) {
-	client, server := net.Pipe()
-	select {
-	case m.come <- peer{server, m}:
-		return client, nil
-	case <-m.closed.Done():
-		return nil, net.ErrClosed
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
-}
-
 // virtual is a proxy before a service, with a network and time of its own.
 type virtual struct {
 	*testing.T
-	proxy *memory
+	proxy *daemontest.Pipes
 }
 
 // inVirtualTime runs a test of a proxy with these options. What the service serves is of the options' scheme.
@@ -186,7 +140,7 @@ func inVirtualTime(t *testing.T, scheme string, tune func(*Options), service htt
 	synctest.Test(t, func(t *testing.T) {
 		s := &http.Server{Handler: service}
 		Tune(s)
-		behind := newMemory()
+		behind := daemontest.NewPipes()
 		if scheme == "https" {
 			s.TLSConfig = &tls.Config{Certificates: []tls.Certificate{tlsfilestest.NewAuthority(t, "authority").Pair("service")}}
 			go func() { _ = s.ServeTLS(behind, "", "") }()
@@ -199,17 +153,17 @@ func inVirtualTime(t *testing.T, scheme string, tune func(*Options), service htt
 }
 
 // runVirtual does so before a service that is there.
-func runVirtual(t *testing.T, scheme string, behind *memory, tune func(*Options), test func(virtual)) {
+func runVirtual(t *testing.T, scheme string, behind *daemontest.Pipes, tune func(*Options), test func(virtual)) {
 	t.Helper()
 	t.Cleanup(func() { time.Sleep(time.Second) }) // which a server waits after the end of some connections
 	o := options(t, scheme+"://service")
-	o.Patience, o.Answer, o.dial = patience, patience, behind.dial
+	o.Patience, o.Answer, o.dial = patience, patience, behind.Dial
 	if tune != nil {
 		tune(&o)
 	}
 	proxy := &http.Server{Handler: New(o), ReadHeaderTimeout: o.Patience}
 	Tune(proxy)
-	v := virtual{t, newMemory()}
+	v := virtual{t, daemontest.NewPipes()}
 	go func() { _ = proxy.Serve(v.proxy) }()
 	t.Cleanup(func() { _ = proxy.Close() })
 	test(v)
@@ -218,14 +172,14 @@ func runVirtual(t *testing.T, scheme string, behind *memory, tune func(*Options)
 // client speaks one version of HTTP.
 func (v virtual) client(version int) *http.Client {
 	c := client(v, version)
-	c.Transport.(*http.Transport).DialContext = v.proxy.dial
+	c.Transport.(*http.Transport).DialContext = v.proxy.Dial
 	return c
 }
 
 // connect returns a connection to the proxy.
 func (v virtual) connect() net.Conn {
 	v.Helper()
-	conn, err := v.proxy.dial(v.Context(), "", "")
+	conn, err := v.proxy.Dial(v.Context(), "", "")
 	must(v, err)
 	v.Cleanup(func() { _ = conn.Close() })
 	return conn

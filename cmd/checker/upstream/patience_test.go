@@ -174,9 +174,9 @@ func TestSlowReader(t *testing.T) {
 }
 
 // silent accepts connections, and says nothing; it reads, or does not.
-func silent(t *testing.T, reads bool) *memory {
-	m := newMemory()
-	t.Cleanup(m.close)
+func silent(t *testing.T, reads bool) *daemontest.Pipes {
+	m := daemontest.NewPipes()
+	t.Cleanup(func() { _ = m.Close() })
 	go func() {
 		for {
 			conn, err := m.Accept()

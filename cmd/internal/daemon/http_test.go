@@ -6,38 +6,16 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/offpath-io/offpath/internal/testing/daemontest"
 )
-
-// pipes is a listener of connections within the process, whose time synctest can tell.
-type pipes struct {
-	come   chan net.Conn
-	closed chan struct{}
-	once   sync.Once
-}
-
-func (p *pipes) Accept() (net.Conn, error) {
-	select {
-	case conn := <-p.come:
-		return conn, nil
-	case <-p.closed:
-		return nil, net.ErrClosed
-	}
-}
-
-func (p *pipes) Close() error {
-	p.once.Do(func() { close(p.closed) })
-	return nil
-}
-
-func (p *pipes) Addr() net.Addr { return &net.TCPAddr{} }
 
 // server is an HTTP part at work in virtual time.
 type server struct {
-	*pipes
+	*daemontest.Pipes
 	stop  func()
 	ended chan error
 }
@@ -45,15 +23,16 @@ type server struct {
 func openServer(t *testing.T, part func(net.Listener) Part) server {
 	t.Helper()
 	ctx, stop := context.WithCancel(t.Context())
-	d := server{&pipes{come: make(chan net.Conn), closed: make(chan struct{})}, stop, make(chan error, 1)}
+	d := server{daemontest.NewPipes(), stop, make(chan error, 1)}
 	go func() { d.ended <- part(d).Run(ctx) }()
 	return d
 }
 
 // dial connects a client, and has it say something.
-func (d server) dial(said string) net.Conn {
-	client, server := net.Pipe()
-	d.come <- server
+func (d server) dial(t *testing.T, said string) net.Conn {
+	t.Helper()
+	client, err := d.Dial(t.Context(), "", "")
+	must(t, err)
 	go func() { _, _ = io.WriteString(client, said) }()
 	return client
 }
@@ -92,12 +71,12 @@ func TestHTTPFinishesRequests(t *testing.T) {
 				_, _ = io.WriteString(w, "late, but here")
 			}), quiet)
 		})
-		client := d.dial(get)
+		client := d.dial(t, get)
 		defer client.Close()
 		synctest.Wait()
 		d.stop()
 		time.Sleep(stopTimeout - time.Second)
-		<-d.closed
+		<-d.Closed()
 		if len(d.ended) > 0 {
 			t.Fatal("ended with a request in hand")
 		}
@@ -115,7 +94,7 @@ func TestHTTPCutsOffSlowClients(t *testing.T) {
 		d := openServer(t, func(l net.Listener) Part {
 			return HTTP("server", l, http.NotFoundHandler(), quiet, func(s *http.Server) { s.ReadHeaderTimeout, s.ReadTimeout = time.Hour, time.Hour })
 		})
-		client := d.dial("GE")
+		client := d.dial(t, "GE")
 		synctest.Wait()
 		d.stopTakes(t, stopTimeout)
 		if _, err := client.Read(make([]byte, 1)); err == nil {
@@ -144,7 +123,7 @@ func TestHTTPEndsHalfRequests(t *testing.T) {
 			"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\nhalf": readTimeout,
 		} {
 			begun := time.Now()
-			client := d.dial(sent)
+			client := d.dial(t, sent)
 			_, err := io.ReadAll(client) // until it hangs up
 			if took := time.Since(begun); err != nil || took != want {
 				t.Errorf("%q: %v after %v, want %v", sent, err, took, want)

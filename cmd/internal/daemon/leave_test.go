@@ -54,14 +54,14 @@ func openLeaving(t *testing.T, handler http.HandlerFunc) server {
 func TestLeavingLosesNoConnection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := openLeaving(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "hello") })
-		client := d.dial(get)
+		client := d.dial(t, get)
 		defer client.Close()
 		lines := bufio.NewReader(client)
 		if answer, body := answerOn(t, lines); answer.Close || body != "hello" {
 			t.Fatalf("before: %+v", answer)
 		}
 		d.stop()
-		<-d.closed
+		<-d.Closed()
 		time.Sleep(lingerTime - time.Millisecond)
 		go func() { _, _ = io.WriteString(client, get) }()
 		if answer, body := answerOn(t, lines); !answer.Close || body != "hello" {
@@ -82,7 +82,7 @@ func TestLeavingEnds(t *testing.T) {
 					<-r.Context().Done()
 				}
 			})
-			client := d.dial(get)
+			client := d.dial(t, get)
 			defer client.Close()
 			if stream {
 				synctest.Wait()
