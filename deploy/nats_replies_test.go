@@ -15,6 +15,7 @@ import (
 	"github.com/offpath-io/offpath/internal/blocks"
 	"github.com/offpath-io/offpath/internal/natssource"
 	"github.com/offpath-io/offpath/internal/testing/deploytest"
+	"github.com/offpath-io/offpath/internal/testing/servers/serverstest"
 	"github.com/offpath-io/offpath/pkg/aggregate/natsmemory"
 	"github.com/offpath-io/offpath/pkg/aggregate/storage"
 )
@@ -157,12 +158,11 @@ func fill(t *testing.T, n *deploytest.NATSServer) {
 	do(js.Publish(ctx, "offpath.denied.v1.checker-1.ab", []byte("{}")))
 }
 
+// connectAs connects as a user, whose violations are ignored, since they are expected.
 func connectAs(t *testing.T, n *deploytest.NATSServer, user string) *nats.Conn {
 	t.Helper()
-	conn, err := nats.Connect(n.URL(t, user), nats.CustomInboxPrefix("_INBOX."+user), nats.ErrorHandler(quiet))
-	must(t, err)
-	t.Cleanup(conn.Close)
-	return conn
+	quiet := nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {})
+	return serverstest.Connect(t, n.URL(t, user), nats.CustomInboxPrefix("_INBOX."+user), quiet)
 }
 
 // TestNobodySwallowsWhatOthersSay: a subscription of the aggregators' queue group, with a checker's
@@ -193,13 +193,11 @@ func TestNobodySwallowsWhatOthersSay(t *testing.T) {
 		}
 		must(t, aggregator.Publish("offpath.alarm.v1.0", nil))
 	}
-	for range 2 * times {
-		_, err := heard.NextMsg(time.Minute)
-		must(t, err)
-	}
-	for range times {
-		_, err := alarms.NextMsg(time.Minute)
-		must(t, err)
+	for subscription, messages := range map[*nats.Subscription]int{heard: 2 * times, alarms: times} {
+		for range messages {
+			_, err := subscription.NextMsg(time.Minute)
+			must(t, err)
+		}
 	}
 }
 

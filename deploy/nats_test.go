@@ -7,13 +7,11 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/offpath-io/offpath/internal/natssource"
 	"github.com/offpath-io/offpath/internal/testing/deploytest"
 	"github.com/offpath-io/offpath/pkg/events"
 	"github.com/offpath-io/offpath/pkg/events/natsbus"
@@ -88,13 +86,16 @@ func TestNATSAccounts(t *testing.T) {
 }
 
 // TestAnswersComeBackBetweenAccounts: every message of a checker's reaches an aggregator, its
-// answer that checker alone, and an alarm all of them.
+// answer that checker alone, and an alarm all of them. A checker learns that a report or lease
+// request has reached nobody, since no aggregator serves its shard, and which.
 func TestAnswersComeBackBetweenAccounts(t *testing.T) {
 	n := deploytest.NATS(t)
 	heard := map[string]chan string{"checker-1": make(chan string, 1000), "checker-2": make(chan string, 1000)}
 	checkers := map[string]*natsbus.Checker{}
 	worker, err := natsbus.NewWorker(connectAs(t, n, "aggregator"), "offpath")
 	shards := slices.Repeat([]bool{true}, 8)
+	const unserved = 1
+	shards[unserved] = false
 	must(t, errors.Join(err, worker.Attend(shards, shards)))
 	serve := func(run func(context.Context) error) {
 		ended := make(chan error, 1)
@@ -130,13 +131,18 @@ func TestAnswersComeBackBetweenAccounts(t *testing.T) {
 	for name, c := range checkers {
 		body := bodies[name]
 		for _, toOwner := range []bool{false, true} {
+			unheard := func(kind events.Kind) string {
+				return "unheard" + events.Address{Kind: kind, Format: events.FormatPlain, Shard: unserved, ToOwner: toOwner}.String()
+			}
 			for answer, say := range map[string]func() error{
-				"refresh": func() error { return c.Report(0, toOwner, body) },
-				"grant":   func() error { return c.Lease(7, toOwner, body) },
-				"welcome": func() error { return c.Hello(body) },
-				"alarm":   func() error { return worker.Alarm(0, body) },
+				"refresh" + string(body):   func() error { return c.Report(0, toOwner, body) },
+				"grant" + string(body):     func() error { return c.Lease(7, toOwner, body) },
+				"welcome" + string(body):   func() error { return c.Hello(body) },
+				"alarm" + string(body):     func() error { return worker.Alarm(0, body) },
+				unheard(events.KindReport): func() error { return c.Report(unserved, toOwner, body) },
+				unheard(events.KindLease):  func() error { return c.Lease(unserved, toOwner, body) },
 			} {
-				await(t, heard[name], answer+string(body), say)
+				await(t, heard[name], answer, say)
 			}
 		}
 	}
@@ -147,42 +153,6 @@ func TestAnswersComeBackBetweenAccounts(t *testing.T) {
 					t.Errorf("%s hears what %s is answered: %q", name, other, got)
 				}
 			}
-		}
-	}
-}
-
-// TestUnheardBetweenAccounts: a checker learns that a report or lease request has reached nobody,
-// and which, though it and the aggregators have accounts of their own.
-func TestUnheardBetweenAccounts(t *testing.T) {
-	n := deploytest.NATS(t)
-	worker, err := natsbus.NewWorker(connectAs(t, n, "aggregator"), "offpath")
-	must(t, errors.Join(err, worker.Attend([]bool{true, false}, []bool{true, false})))
-	heard := make(chan string, 1000)
-	epoch := events.NewEpoch("checker-1")
-	checker, err := natsbus.NewChecker(connectAs(t, n, "checker-1"), "offpath", natsbus.CheckerName("checker-1", epoch))
-	must(t, err)
-	body, err := events.Append(nil, &events.Hello{Epoch: epoch, Sent: 1})
-	must(t, err)
-	ctx, stop := context.WithCancel(t.Context())
-	var ends sync.WaitGroup
-	ends.Go(func() {
-		_ = worker.Serve(ctx, func(_ events.Kind, data []byte, reply func([]byte) error) {
-			if reply != nil && reply(data) != nil {
-				t.Error("the answer is refused")
-			}
-		})
-	})
-	ends.Go(func() {
-		_ = checker.Listen(ctx, func(kind events.Kind, data []byte) { heard <- kind.String() + string(data) })
-	})
-	defer func() { stop(); ends.Wait() }()
-	await(t, heard, "refresh"+string(body), func() error { return checker.Report(0, true, body) })
-	for _, toOwner := range []bool{true, false} {
-		for kind, say := range map[events.Kind]func(uint32, bool, []byte) error{
-			events.KindReport: checker.Report, events.KindLease: checker.Lease,
-		} {
-			to := events.Address{Kind: kind, Format: events.FormatPlain, Shard: 1, ToOwner: toOwner}
-			await(t, heard, "unheard"+to.String(), func() error { return say(1, toOwner, body) })
 		}
 	}
 }
@@ -312,60 +282,5 @@ func TestAnotherCheckerIsLetIn(t *testing.T) {
 	must(t, connectAs(t, n, "checker-3").Publish("offpath.report.v1.0.checker-3.ab", nil))
 	if _, err := heard.NextMsg(time.Minute); err != nil {
 		t.Error(err)
-	}
-}
-
-// quiet ignores violations, which are expected.
-func quiet(*nats.Conn, *nats.Subscription, error) {}
-
-// TestRulesOverNATS: the operator writes them, a checker watches, and can do no more.
-func TestRulesOverNATS(t *testing.T) {
-	n := deploytest.NATS(t)
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	bucket := func(user string) *natssource.Bucket {
-		conn, err := nats.Connect(n.URL(t, user), nats.CustomInboxPrefix("_INBOX."+user), nats.ErrorHandler(quiet))
-		must(t, err)
-		t.Cleanup(conn.Close)
-		b, err := natssource.New(conn, "offpath", natssource.Options{})
-		must(t, err)
-		return b
-	}
-	operator, checker := bucket("operator"), bucket("checker-1")
-	put := func(text string, over uint64) uint64 {
-		t.Helper()
-		revision, err := operator.Put(ctx, []byte(text), over)
-		must(t, err)
-		return revision
-	}
-	first := put("one", 0)
-	seen := make(chan string, 10)
-	watching, stop := context.WithCancel(ctx)
-	defer stop()
-	go checker.Watch(watching, func(e natssource.Entry) { seen <- string(e.Data) }, func(err error) {
-		if err != nil && watching.Err() == nil {
-			t.Error(err)
-		}
-	})
-	if got := <-seen; got != "one" {
-		t.Errorf("it sees %q", got)
-	}
-	second := put("two", first)
-	if got := <-seen; got != "two" {
-		t.Errorf("it sees %q", got)
-	}
-	if all, err := operator.History(ctx); err != nil || len(all) != 2 {
-		t.Errorf("history: %v, %v", all, err)
-	}
-	if e, err := operator.At(ctx, first); err != nil || string(e.Data) != "one" {
-		t.Errorf("revision %d: %v, %v", first, e, err)
-	}
-	short, enough := context.WithTimeout(ctx, 500*time.Millisecond) // what NATS refuses is not answered
-	defer enough()
-	if _, err := checker.Put(short, []byte("mine"), second); err == nil {
-		t.Error("a checker wrote rules")
-	}
-	if e, err := operator.Get(ctx); err != nil || string(e.Data) != "two" {
-		t.Errorf("there is %q, %v", e.Data, err)
 	}
 }

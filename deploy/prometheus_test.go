@@ -10,28 +10,22 @@ import (
 	"github.com/offpath-io/offpath/internal/testing/deploytest"
 )
 
-// alert is what the tests look at of an alert.
-type alert struct {
-	Alert, Expr         string
-	Labels, Annotations map[string]string
-}
-
-func readAlerts(t *testing.T) (all []alert) {
-	t.Helper()
-	var file struct{ Groups []struct{ Rules []alert } }
-	must(t, yaml.Unmarshal([]byte(deploytest.Read(t, "prometheus/alerts.yaml")), &file))
-	for _, g := range file.Groups {
-		all = append(all, g.Rules...)
-	}
-	return all
-}
-
 // TestAlertsAreTestedAndExplained: each alert has a unit test in which it fires and one in which it does not, and a section in
 // docs/operations.md; and no section or test is of an alert that is gone.
 func TestAlertsAreTestedAndExplained(t *testing.T) {
 	tests, doc := deploytest.Read(t, "prometheus/alerts_test.yaml"), deploytest.Read(t, "../docs/operations.md")
+	type alert struct {
+		Alert               string
+		Labels, Annotations map[string]string
+	}
+	var file struct{ Groups []struct{ Rules []alert } }
+	must(t, yaml.Unmarshal([]byte(deploytest.Read(t, "prometheus/alerts.yaml")), &file))
+	var alerts []alert
+	for _, g := range file.Groups {
+		alerts = append(alerts, g.Rules...)
+	}
 	known := make(map[string]bool)
-	for _, a := range readAlerts(t) {
+	for _, a := range alerts {
 		known[a.Alert] = true
 		var fires, quiet bool
 		for test := range strings.SplitSeq(tests, "\n  - name: ") {

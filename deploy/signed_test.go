@@ -111,8 +111,8 @@ func (s *signed) attack(
 	}
 }
 
-// TestWhoHasNoKeyChangesNoRules, though an operator's password is enough to write them; who has it
-// applies rules all the same, sees what does not count, and goes back to what was.
+// TestWhoHasNoKeyChangesNoRules, though an operator's password is enough to write them; who has the
+// key writes rules that checkers watch, sees what does not count, and goes back to what was.
 func TestWhoHasNoKeyChangesNoRules(t *testing.T) {
 	s := newSigned(t)
 	bucket := func(user string, v *signature.Verifier, key *signature.Key) *natssource.Bucket {
@@ -140,6 +140,9 @@ func TestWhoHasNoKeyChangesNoRules(t *testing.T) {
 	late := make(chan string, 100)
 	watch("checker-2", s.verifier(), late)
 	s.await(late, "two")
+	if e, err := operator.Get(s.ctx); err != nil || string(e.Data) != "two" {
+		t.Errorf("the operator has %q, %v", e.Data, err)
+	}
 	all, err := operator.History(s.ctx)
 	if must(t, err); len(all) != 9 {
 		t.Errorf("%d revisions", len(all))
