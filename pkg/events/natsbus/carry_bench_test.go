@@ -24,22 +24,16 @@ func BenchmarkCarry(b *testing.B) {
 				url := serverstest.NATS(b).URL()
 				heard := make(chan events.Kind, 1<<16)
 				worker, err := natsbus.NewWorker(connect(b, url), "bench")
-				if err != nil {
-					b.Fatal(err)
-				}
+				must(b, err)
 				message := make([]byte, size)
-				if err := worker.Attend([]bool{true}, nil); err != nil {
-					b.Fatal(err)
-				}
+				must(b, worker.Attend([]bool{true}, nil))
 				go func() {
 					_ = worker.Serve(b.Context(), func(_ events.Kind, data []byte, reply func([]byte) error) { _ = reply(data) })
 				}()
 				var ends []*natsbus.Checker
 				for i := range checkers {
 					c, err := natsbus.NewChecker(connect(b, url), "bench", fmt.Sprint("c", i))
-					if err != nil {
-						b.Fatal(err)
-					}
+					must(b, err)
 					go func() { _ = c.Listen(b.Context(), func(k events.Kind, _ []byte) { heard <- k }) }()
 					ends = append(ends, c)
 				}
@@ -54,9 +48,7 @@ func BenchmarkCarry(b *testing.B) {
 				for i, left := 0, b.N; left > 0; {
 					n := min(left, 64) // at once
 					for range n {
-						if err := send(i); err != nil {
-							b.Fatal(err)
-						}
+						must(b, send(i))
 						i++
 					}
 					for range n * each {
@@ -72,13 +64,18 @@ func BenchmarkCarry(b *testing.B) {
 	}
 }
 
-func connect(b *testing.B, url string) *nats.Conn {
-	b.Helper()
-	conn, err := natsbus.Connect(url, "bench")
+func must(t testing.TB, err error) {
+	t.Helper()
 	if err != nil {
-		b.Fatal(err)
+		t.Fatal(err)
 	}
-	b.Cleanup(conn.Close)
+}
+
+func connect(t testing.TB, url string) *nats.Conn {
+	t.Helper()
+	conn, err := natsbus.Connect(url, "bench")
+	must(t, err)
+	t.Cleanup(conn.Close)
 	return conn
 }
 
@@ -111,8 +108,6 @@ func settle(b *testing.B, worker *natsbus.Worker, ends []*natsbus.Checker, heard
 func busy(b *testing.B) time.Duration {
 	b.Helper()
 	var usage syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &usage); err != nil {
-		b.Fatal(err)
-	}
+	must(b, syscall.Getrusage(syscall.RUSAGE_SELF, &usage))
 	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
 }

@@ -18,22 +18,11 @@ import (
 func TestAnOwnerTakesWhatHasCome(t *testing.T) {
 	const reports = 20
 	url := serverstest.NATS(t).URL()
-	conns := make([]*nats.Conn, 2)
-	for i := range conns {
-		var err error
-		if conns[i], err = natsbus.Connect(url, "test"); err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(conns[i].Close)
-	}
-	worker, err := natsbus.NewWorker(conns[0], "test")
-	if err != nil {
-		t.Fatal(err)
-	}
-	checker, err := natsbus.NewChecker(conns[1], "test", "alpha")
-	if err != nil {
-		t.Fatal(err)
-	}
+	aggregator, alpha := connect(t, url), connect(t, url)
+	worker, err := natsbus.NewWorker(aggregator, "test")
+	must(t, err)
+	checker, err := natsbus.NewChecker(alpha, "test", "alpha")
+	must(t, err)
 	got, closed := make(chan string, 1000), make(chan struct{})
 	ctx, stop := context.WithCancel(t.Context())
 	var ends sync.WaitGroup
@@ -51,14 +40,10 @@ func TestAnOwnerTakesWhatHasCome(t *testing.T) {
 	defer func() { stop(); ends.Wait() }()
 	send := func(text string) {
 		t.Helper()
-		if err := checker.Report(0, true, []byte(text)); err != nil {
-			t.Fatal(err)
-		}
+		must(t, checker.Report(0, true, []byte(text)))
 	}
 	all := []bool{true}
-	if err := worker.Attend(all, all); err != nil {
-		t.Fatal(err)
-	}
+	must(t, worker.Attend(all, all))
 	for served := false; !served; {
 		send("probe")
 		select {
@@ -70,14 +55,10 @@ func TestAnOwnerTakesWhatHasCome(t *testing.T) {
 	for i := range reports {
 		send(fmt.Sprint(i))
 	}
-	for _, conn := range []*nats.Conn{conns[1], conns[0]} { // the server has them, and has sent them on
-		if err := conn.Flush(); err != nil {
-			t.Fatal(err)
-		}
+	for _, conn := range []*nats.Conn{alpha, aggregator} { // the server has them, and has sent them on
+		must(t, conn.Flush())
 	}
-	if err := worker.Attend(all, nil); err != nil {
-		t.Fatal(err)
-	}
+	must(t, worker.Attend(all, nil))
 	close(closed)
 	for i := 0; i < reports; {
 		select {
