@@ -246,8 +246,9 @@ func TestInterrupt(t *testing.T) {
 			t.Errorf("%s: status %d, %s", name, status, errs)
 		}
 		f := read(t, []byte(out))
-		if r := f.Runs[0]; len(f.Runs) != 1 || r.Scenario != "steady" || !r.Interrupted || r.Hits != r.Admitted+r.Denied || !r.Conservation.Holds {
-			t.Errorf("%s: %d runs, the first of %s: %d hits, interrupted %v, %+v", name, len(f.Runs), r.Scenario, r.Hits, r.Interrupted, r.Conservation)
+		if r := f.Runs[0]; len(f.Runs) != 1 || r.Scenario != "steady" || !r.Interrupted || r.Hits != r.Admitted+r.Denied || !r.Conservation.Holds ||
+			r.MeasuredSeconds <= 0 || r.MeasuredSeconds >= 60 || r.DecisionsPerSecond != nil {
+			t.Errorf("%s: %d runs, the first %+v", name, len(f.Runs), r)
 		}
 	}
 }

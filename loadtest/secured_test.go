@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"crypto/tls"
-	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
@@ -17,12 +16,12 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 
+	"github.com/offpath-io/offpath/internal/testing/grpctest"
+	"github.com/offpath-io/offpath/internal/testing/rulestest"
 	"github.com/offpath-io/offpath/internal/testing/servers"
 	"github.com/offpath-io/offpath/internal/testing/servers/serverstest"
 	"github.com/offpath-io/offpath/internal/testing/tlsfilestest"
-	"github.com/offpath-io/offpath/pkg/check"
 	"github.com/offpath-io/offpath/pkg/envoylimit"
-	"github.com/offpath-io/offpath/pkg/rules"
 )
 
 // canary is in every secret.
@@ -70,17 +69,10 @@ func TestSecuredAPIs(t *testing.T) {
 // serveEnvoy serves Envoy's rate limit service with a rule, and returns where.
 func serveEnvoy(t *testing.T, rule string, options ...grpc.ServerOption) (address string) {
 	t.Helper()
-	set, err := rules.Parse([]byte("rules: [" + rule + "]"))
-	must(t, err)
-	checker, err := check.New(check.Options{Rules: set})
-	must(t, err)
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
 	server := grpc.NewServer(options...)
-	envoylimit.Register(server, envoylimit.New(checker, envoylimit.Options{}))
-	go func() { _ = server.Serve(listener) }()
-	t.Cleanup(server.Stop)
-	return listener.Addr().String()
+	envoylimit.Register(server, envoylimit.New(rulestest.Checker(t, "rules: ["+rule+"]"), envoylimit.Options{}))
+	address, _ = grpctest.Serve(t, server, "127.0.0.1:0")
+	return address
 }
 
 // TestSecuredServers: a live run on a NATS and a Redis that both have mutual TLS, users and
@@ -94,11 +86,11 @@ func TestSecuredServers(t *testing.T) {
 		o.TLSConfig = &tls.Config{Certificates: []tls.Certificate{pair}, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: ca.Pool()}
 		o.Users = []*server.User{{Username: "fleet", Password: canary}}
 	}})
-	args := []string{
-		"run", "--limit", "100", "--duration", "300ms", "--window", "100ms", "--checkers", "2", "--no-sweep", "--html", "", "--json", "-",
+	args := append([]string{
+		"run", "--limit", "100", "--no-sweep", "--html", "", "--json", "-",
 		"--nats", nats.URL(), "--nats-ca", f.CA, "--nats-cert", f.Cert, "--nats-key", f.Key, "--nats-user", "fleet", "--nats-password-file", password,
 		"--redis", secureRedis(t, f), "--redis-ca", f.CA, "--redis-cert", f.Cert, "--redis-key", f.Key, "--redis-user", "fleet",
-	}
+	}, quick...)
 	status, stdout, stderr := invokeIn(t.Context(), map[string]string{"OFFPATH_LOADTEST_REDIS_PASSWORD": canary}, args...)
 	if status != 0 {
 		t.Fatalf("status %d: %s", status, stderr)
@@ -129,12 +121,9 @@ func secureRedis(t *testing.T, f tlsfilestest.Files) (url string) {
 		must(t, do(command...))
 	}
 	for range 20 {
-		listener, err := net.Listen("tcp", "127.0.0.1:0")
-		must(t, err)
-		port := listener.Addr().(*net.TCPAddr).Port
-		_ = listener.Close()
-		if err = do("CONFIG", "SET", "tls-port", port); err == nil { // else somebody was faster
-			return fmt.Sprintf("rediss://localhost:%d", port)
+		_, port, _ := net.SplitHostPort(serverstest.Address(t))
+		if do("CONFIG", "SET", "tls-port", port) == nil { // else somebody was faster
+			return "rediss://localhost:" + port
 		}
 	}
 	t.Fatal("no port is free")

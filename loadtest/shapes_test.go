@@ -48,9 +48,7 @@ func TestShapes(t *testing.T) {
 // The picture is well-formed, and the one in the documentation is the newest.
 func TestPicture(t *testing.T) {
 	all, err := allShapes()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	picture := svg(all)
 	for d := xml.NewDecoder(strings.NewReader(picture)); ; {
 		if _, err := d.Token(); errors.Is(err, io.EOF) {

@@ -13,7 +13,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/chromedp/cdproto/cdp"
 	"github.com/chromedp/cdproto/emulation"
@@ -21,10 +20,9 @@ import (
 	"github.com/chromedp/cdproto/network"
 	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
-)
 
-// patience is how long a page may take for what it does by itself.
-const patience = time.Minute
+	"github.com/offpath-io/offpath/internal/testing/daemontest"
+)
 
 // browsers are the names under which a Chromium may be found; scripts/need.sh looks for the same.
 var browsers = []string{"chromium", "chromium-browser", "google-chrome", "google-chrome-stable"}
@@ -235,7 +233,7 @@ func (b *tab) complaints(s sight) []string {
 // once what time does not mend.
 func (b *tab) settle(t *testing.T) (s sight) {
 	t.Helper()
-	until(t, func() string {
+	daemontest.Until(t, "nothing is wrong", func() string {
 		s = b.look(t)
 		list := strings.Join(b.complaints(s), "\nthe page ")
 		if b.offended() {
@@ -246,18 +244,21 @@ func (b *tab) settle(t *testing.T) (s sight) {
 	return s
 }
 
-// until waits until nothing is wrong; what still is when patience ends fails the test.
-func until(t *testing.T, wrong func() string) {
+// follows settles the page for a reader who changes to dark, and back to light, which has to show.
+// It returns what there is to see in the light.
+func (b *tab) follows(t *testing.T, name string) (light sight) {
 	t.Helper()
-	for end := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
-		what := wrong()
-		if what == "" {
-			return
-		}
-		if time.Now().After(end) {
-			t.Fatal(what)
-		}
+	grounds := map[string]bool{}
+	for _, scheme := range []string{"dark", "light"} {
+		b.scheme(t, scheme)
+		light = b.settle(t)
+		grounds[light.Ground] = true
+		b.screenshot(t, name+"-"+scheme)
 	}
+	if len(grounds) != 2 {
+		t.Errorf("%s: the ground is %s in the dark too", name, light.Ground)
+	}
+	return light
 }
 
 // screenshot saves the whole page, if that is asked for.

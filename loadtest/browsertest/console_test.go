@@ -9,6 +9,8 @@ import (
 
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
+
+	"github.com/offpath-io/offpath/internal/testing/daemontest"
 )
 
 // nasty is a key that would run if it were taken for HTML.
@@ -29,11 +31,11 @@ func evaluate[T any](t *testing.T, b *tab, expression string) T {
 // await waits until an expression is true on the page.
 func (b *tab) await(t *testing.T, expression string) {
 	t.Helper()
-	until(t, func() string {
+	daemontest.Until(t, expression, func() string {
 		if evaluate[bool](t, b, expression) {
 			return ""
 		}
-		return "never true: " + expression + "\nthe page: " + evaluate[string](t, b, "document.body.innerText")
+		return "the page: " + evaluate[string](t, b, "document.body.innerText")
 	})
 }
 
@@ -67,7 +69,7 @@ func TestConsole(t *testing.T) {
 	}
 
 	b.await(t, `document.getElementById('live').dataset.state === 'live'`)
-	until(t, func() string {
+	daemontest.Until(t, "the page shows the metrics", func() string {
 		want, got := f.decisions(t), shown(t, b)
 		if fmt.Sprint(got) == fmt.Sprint(want) && want["per-user"][1] > 0 && want["everybody"][0] > 0 {
 			return ""
@@ -91,14 +93,7 @@ func TestConsole(t *testing.T) {
 	b.looksUpOddKeys(t, f)
 	for _, s := range screens {
 		b.resize(t, s)
-		b.scheme(t, "light")
-		light := b.settle(t)
-		b.screenshot(t, "console-"+s.name+"-light")
-		b.scheme(t, "dark")
-		if dark := b.settle(t); dark.Ground == light.Ground {
-			t.Errorf("%s: the ground is %s in the dark too", s.name, dark.Ground)
-		}
-		b.screenshot(t, "console-"+s.name+"-dark")
+		b.follows(t, "console-"+s.name)
 	}
 }
 
@@ -144,24 +139,15 @@ func (b *tab) useByKeyboard(t *testing.T, f *fleet) {
 	b.await(t, `document.getElementById('access').innerText.includes('kristie')`)
 
 	// The key of a caller who has room.
-	do(t, b.ctx, chromedp.Focus(chromedp.CSS("#key")))
-	b.press(t, kb.Escape)
 	do(t, b.ctx, chromedp.Focus(chromedp.CSS("#rule")), chromedp.KeyEvent("p"))
 	b.await(t, `document.getElementById('rule').value === 'per-user'`)
-	do(t, b.ctx, chromedp.Focus(chromedp.CSS("#key")))
-	b.press(t, "/innocent") // no key event of the page's while one writes
-	b.press(t, kb.Enter)
-	b.await(t, `!!document.querySelector('#found .card h3')?.innerText.startsWith('/innocent')`)
+	b.looksUp(t, "/innocent") // no key event of the page's while one writes
 	b.blocks(t, f, "/innocent")
 	b.pressOn(t, "#found [data-what=unblock]")
 	awaitAll(t, f, "/innocent", true)
 	b.await(t, `document.querySelectorAll('#blocks .empty').length === 1`)
 
-	do(t, b.ctx, chromedp.Focus(chromedp.CSS("#key")))
-	b.press(t, kb.Escape)
-	b.press(t, "kristie")
-	b.press(t, kb.Enter)
-	b.await(t, `!!document.querySelector('#found .card h3')?.innerText.startsWith('kristie')`)
+	b.looksUp(t, "kristie")
 	b.pressOn(t, "#found [data-what=reset]")
 	b.await(t, `document.querySelector('#found [data-what=reset]').innerText === 'Press again to reset'`)
 	b.pressOn(t, "#found [data-what=reset]")
@@ -170,6 +156,16 @@ func (b *tab) useByKeyboard(t *testing.T, f *fleet) {
 	if !f.ask(t, 0, "kristie") {
 		t.Error("denied after the reset")
 	}
+}
+
+// looksUp writes a key over the one before, and waits for its card.
+func (b *tab) looksUp(t *testing.T, key string) {
+	t.Helper()
+	do(t, b.ctx, chromedp.Focus(chromedp.CSS("#key")))
+	b.press(t, kb.Escape)
+	b.press(t, key)
+	b.press(t, kb.Enter)
+	b.await(t, fmt.Sprintf(`!!document.querySelector('#found .card h3')?.innerText.startsWith(%q)`, key))
 }
 
 // blocks presses the button: the page says so, every checker denies the key, and the page lists it.
@@ -189,13 +185,13 @@ func (b *tab) blocks(t *testing.T, f *fleet, key string) {
 // awaitAll waits until every checker lets the key pass, or none does.
 func awaitAll(t *testing.T, f *fleet, key string, pass bool) {
 	t.Helper()
-	until(t, func() string {
+	daemontest.Eventually(t, fmt.Sprintf("pass %v at every checker", pass), func() bool {
 		for api := range f.apis {
 			if f.ask(t, api, key) != pass {
-				return fmt.Sprintf("pass %v: never at every checker", pass)
+				return false
 			}
 		}
-		return ""
+		return true
 	})
 }
 

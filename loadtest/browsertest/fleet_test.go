@@ -74,10 +74,10 @@ func startProgram(t *testing.T, path string, args ...string) *program {
 // find waits until the program has printed what the pattern matches, and returns its first group.
 func (p *program) find(pattern string) (group string) {
 	p.t.Helper()
-	until(p.t, func() string {
+	daemontest.Until(p.t, "it prints "+pattern, func() string {
 		found := regexp.MustCompile(pattern).FindStringSubmatch(p.out.String())
 		if found == nil {
-			return "no " + pattern + " in:\n" + p.out.String()
+			return "\n" + p.out.String()
 		}
 		group = found[1]
 		return ""

@@ -165,23 +165,6 @@ func TestStoreMemory(t *testing.T) {
 	}
 }
 
-// TestInterrupted: what had been measured is there, and every hit accounted for.
-func TestInterrupted(t *testing.T) {
-	ctx, cancel := context.WithCancel(t.Context())
-	sc := scenarioOf(t, "steady", scenario.Settings{Duration: new(5 * time.Minute), Load: new(0.05)})
-	sc.Warmup = 100 * time.Millisecond
-	r, err := Run(ctx, sc, Options{MeetingTimeout: time.Minute, idleKeys: -1, Progress: func(done, _ time.Duration) {
-		if done > 300*time.Millisecond {
-			cancel()
-		}
-	}})
-	must(t, err)
-	conserved(t, r)
-	if !r.Interrupted || r.MeasuredSeconds <= 0 || r.MeasuredSeconds >= 300 || r.DecisionsPerSecond != nil {
-		t.Errorf("interrupted %v after %v s", r.Interrupted, r.MeasuredSeconds)
-	}
-}
-
 // TestRedisDies: the decisions go on, and are reported; that their hits are not accounted for is an
 // error.
 func TestRedisDies(t *testing.T) {

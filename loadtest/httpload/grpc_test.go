@@ -13,18 +13,17 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/stats"
 	"google.golang.org/grpc/status"
+
+	"github.com/offpath-io/offpath/internal/testing/grpctest"
 )
 
 // serveGRPC starts a real server for the length of a test.
 func serveGRPC(t *testing.T, service ratelimitv3.RateLimitServiceServer, options ...grpc.ServerOption) (address string) {
 	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
 	s := grpc.NewServer(options...)
 	ratelimitv3.RegisterRateLimitServiceServer(s, service)
-	go func() { _ = s.Serve(listener) }()
-	t.Cleanup(s.Stop)
-	return listener.Addr().String()
+	address, _ = grpctest.Serve(t, s, "127.0.0.1:0")
+	return address
 }
 
 // scripted answers as a function says.

@@ -13,8 +13,7 @@ import (
 	"time"
 
 	"github.com/offpath-io/offpath/cmd/checker/api"
-	"github.com/offpath-io/offpath/pkg/check"
-	"github.com/offpath-io/offpath/pkg/rules"
+	"github.com/offpath-io/offpath/internal/testing/rulestest"
 )
 
 // serve starts a real server for the length of a test, and counts its connections.
@@ -124,12 +123,9 @@ func isCounted(t *testing.T, o Options, others [2]int, firstError string) {
 // The checker's own server understands what is sent, by rule and by attributes, and limits each
 // key.
 func TestDoor(t *testing.T) {
-	set, err := rules.Parse([]byte(`rules: [{name: per-user, key: [user], limit: 5/week, algorithm: fixed_window}]`))
-	must(t, err)
+	const rules = "rules: [{name: per-user, key: [user], limit: 5/week, algorithm: fixed_window}]"
 	for _, o := range []Options{{Rule: "per-user"}, {Attributes: map[string]string{"user": "<{key}>", "api": "x"}}, {}} {
-		checker, err := check.New(check.Options{Rules: set})
-		must(t, err)
-		url, _ := serve(t, api.New(checker, 0).ServeHTTP)
+		url, _ := serve(t, api.New(rulestest.Checker(t, rules), 0).ServeHTTP)
 		o.URL, o.Rate, o.Duration, o.Keys, o.Timeout = url, 1000, 100*time.Millisecond, 2, time.Minute
 		r, err := Run(t.Context(), o, nil)
 		if err != nil || r.OK200 != 2*5-1 || r.Limited429 != 91 || r.Sent != 100 { // the probe took one

@@ -87,9 +87,10 @@ func TestCommandsAreThoseThatClientsSend(t *testing.T) {
 			hit(t, p, 1)
 			awaitQuiet(t, s.redis) // what Redis has to be told once it has been told
 			log := monitor(t, s.redis.Addr())
-			before := commandsOf(t, s.redis)
+			commands := counter(s.redis.commands)
+			before := commands.read(t)
 			hit(t, p, 100)
-			got := commandsOf(t, s.redis) - before
+			got := commands.read(t) - before
 			if want := sentBetweenInfos(t, log); got != want || got == 0 {
 				t.Errorf("commands grew by %d, Redis saw %d", got, want)
 			}
@@ -101,7 +102,7 @@ func TestCommandsAreThoseThatClientsSend(t *testing.T) {
 func awaitQuiet(t *testing.T, r *redisServer) {
 	t.Helper()
 	for last, n := int64(0), int64(0); n == 0 || n != last; time.Sleep(1500 * time.Millisecond) {
-		last, n = n, commandsOf(t, r)
+		last, n = n, counter(r.commands).read(t)
 	}
 }
 
@@ -112,13 +113,6 @@ func hit(t *testing.T, p *repeat, times int) {
 		all.count(p.subject.decide("a"))
 	}
 	must(t, p.took(all))
-}
-
-func commandsOf(t *testing.T, r *redisServer) int64 {
-	t.Helper()
-	n, err := r.commands()
-	must(t, err)
-	return n
 }
 
 // monitor returns what Redis logs of the commands that it runs from now on.

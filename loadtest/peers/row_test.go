@@ -159,12 +159,12 @@ func (p *repeat) measure(b *testing.B) {
 // A counter says how often something has happened. There may be none, which stays at 0.
 type counter func() (int64, error)
 
-func (c counter) read(b *testing.B) int64 {
+func (c counter) read(t testing.TB) int64 {
 	if c == nil {
 		return 0
 	}
 	n, err := c()
-	must(b, err)
+	must(t, err)
 	return n
 }
 

@@ -11,19 +11,10 @@ import (
 	"github.com/offpath-io/offpath/loadtest/result"
 )
 
-func pageOf(t *testing.T, f result.File) string {
-	t.Helper()
-	var text strings.Builder
-	if err := HTML(&text, f); err != nil {
-		t.Fatal(err)
-	}
-	return text.String()
-}
-
 // TestPage: all of a page but its style, scripts and licence is as testdata/page.html has it.
 func TestPage(t *testing.T) {
 	constant := regexp.MustCompile(`(?s)<style>.*?</style>|<script>.*?</script>`)
-	golden(t, "page.html", constant.ReplaceAllString(pageOf(t, troubled(t)), ""))
+	golden(t, "page.html", constant.ReplaceAllString(written(t, HTML, troubled(t)), ""))
 }
 
 // says fails unless a text has all of these.
@@ -42,14 +33,14 @@ func TestPageSaysWhatThereIsNot(t *testing.T) {
 	r := &f.Runs[0]
 	r.Description = "a few words"
 	r.Timeline, r.Sweep, r.DecisionNS = result.Timeline{}, nil, result.Latency{}
-	page := pageOf(t, f)
+	page := written(t, HTML, f)
 	says(t, page, "There is no course over time", "There are no latencies: this run recorded none")
 	says(t, page, "No other flush intervals", "<p>A few words.</p>")
 	if n := strings.Count(page, `data-chart=`); n != 3 { // the costs
 		t.Errorf("the page has %d charts, want 3", n)
 	}
-	says(t, pageOf(t, sample(t)), "There are no latencies: under virtual time")
-	empty := pageOf(t, result.File{})
+	says(t, written(t, HTML, sample(t)), "There are no latencies: under virtual time")
+	empty := written(t, HTML, result.File{})
 	if says(t, empty, "No run was measured."); strings.Contains(empty, "<table") {
 		t.Error("a page without runs has a table")
 	}
@@ -62,7 +53,7 @@ func TestNamesCannotBreakOut(t *testing.T) {
 	r := &f.Runs[0]
 	r.Scenario, r.Variant, r.Description, r.Mode, r.Params.Store, r.Params.Faults = evil, evil, evil, evil, evil, evil
 	r.Params.Rules[0].Name, r.Params.Rules[0].Algorithm, f.Machine.CPU, f.Offpath = evil, evil, evil, evil
-	page, sane := pageOf(t, f), pageOf(t, sample(t))
+	page, sane := written(t, HTML, f), written(t, HTML, sample(t))
 	for _, tag := range []string{"<script", "</script", "<img"} {
 		if got, want := strings.Count(page, tag), strings.Count(sane, tag); got != want {
 			t.Errorf("the page has %d %s, want %d", got, tag, want)
@@ -77,7 +68,7 @@ var (
 )
 
 func TestPageRefersToNothingOutside(t *testing.T) {
-	page := pageOf(t, sample(t))
+	page := written(t, HTML, sample(t))
 	found := reference.FindAllStringSubmatch(page, -1)
 	for _, match := range found {
 		if to := match[1]; to != "data:," && !strings.HasPrefix(to, "#") {
@@ -114,7 +105,7 @@ func TestPageLeavesOutWhatIsNoNumber(t *testing.T) {
 	r.OverTotal, r.ReportsPer1000, r.Timeline.Ours[3], r.Timeline.Oracle = nan, inf, nan, r.Timeline.Oracle[:50]
 	r.Sweep[0].FlushMS, r.Sweep[1].FlushMS, r.Sweep[2].WrongAllowShare = nan, inf, nan
 	r.DecisionNS.Curve[0].Value, r.DecisionNS.Curve[1].Percent, r.DecisionNS.P50 = inf, nan, &nan
-	plots := plotsIn(t, pageOf(t, f))
+	plots := plotsIn(t, written(t, HTML, f))
 	if got, want := len(plots["run-1-sweep"].At), 5; got != want {
 		t.Errorf("the sweep has %d steps, want %d", got, want)
 	}
@@ -122,15 +113,13 @@ func TestPageLeavesOutWhatIsNoNumber(t *testing.T) {
 
 // What is vendored is what assets/README.md says, and its licence goes with every page.
 func TestVendoredLibrary(t *testing.T) {
-	page := pageOf(t, sample(t))
+	page := written(t, HTML, sample(t))
 	version := regexp.MustCompile(`uPlot \(v([\d.]+)\)`).FindStringSubmatch(page)
 	if version == nil {
 		t.Fatal("the page does not contain uPlot's first line")
 	}
 	readme, err := files.ReadFile("assets/README.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	says(t, string(readme), " "+version[1]+",")
 	says(t, page, "Copyright (c) 2022 Leon Sorokin", "The above copyright notice and this permission notice")
 }

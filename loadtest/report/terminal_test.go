@@ -14,12 +14,11 @@ import (
 	"github.com/offpath-io/offpath/loadtest/result"
 )
 
-func terminal(t *testing.T, f result.File) string {
+// written is what a writer makes of figures.
+func written(t *testing.T, write func(io.Writer, result.File) error, f result.File) string {
 	t.Helper()
 	var text strings.Builder
-	if err := Terminal(&text, f); err != nil {
-		t.Fatal(err)
-	}
+	must(t, write(&text, f))
 	return text.String()
 }
 
@@ -46,11 +45,11 @@ func golden(t *testing.T, name, got string) {
 // TestTerminal: several runs are tables of at most 140 columns, one run is a sheet of at most 85.
 // What is wrong comes last.
 func TestTerminal(t *testing.T) {
-	tables := terminal(t, troubled(t))
+	tables := written(t, Terminal, troubled(t))
 	one := sample(t)
 	one.Runs = one.Runs[1:2]
-	sheet := terminal(t, one)
-	golden(t, "terminal.txt", tables+sheet+terminal(t, result.File{}))
+	sheet := written(t, Terminal, one)
+	golden(t, "terminal.txt", tables+sheet+written(t, Terminal, result.File{}))
 	if n := widest(tables); n > 140 {
 		t.Errorf("a table is %d wide", n)
 	}
@@ -114,7 +113,7 @@ func TestMissingHitsAreTold(t *testing.T) {
 func TestTerminalKeepsNamesOnTheirLine(t *testing.T) {
 	f := sample(t)
 	f.Runs[0].Scenario = "one\ntwo\x1b[2J\u2028three"
-	text := terminal(t, f)
+	text := written(t, Terminal, f)
 	if strings.Contains(text, "\x1b") || !strings.Contains(text, "one two [2J three  ") {
 		t.Errorf("the name is not on one line:\n%q", text)
 	}
@@ -122,13 +121,11 @@ func TestTerminalKeepsNamesOnTheirLine(t *testing.T) {
 
 func TestWriteErrorsAreReturned(t *testing.T) {
 	full := errors.New("disk full")
+	r, w := io.Pipe()
+	_ = r.CloseWithError(full)
 	for _, write := range []func(io.Writer, result.File) error{Terminal, HTML} {
-		if err := write(refuser{full}, sample(t)); !errors.Is(err, full) {
+		if err := write(w, sample(t)); !errors.Is(err, full) {
 			t.Errorf("returned %v, want %v", err, full)
 		}
 	}
 }
-
-type refuser struct{ err error }
-
-func (r refuser) Write([]byte) (int, error) { return 0, r.err }

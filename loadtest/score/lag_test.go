@@ -1,24 +1,16 @@
 package score
 
 import (
-	"context"
 	"slices"
 	"testing"
 	"time"
 
+	"github.com/offpath-io/offpath/internal/testing/membus"
 	"github.com/offpath-io/offpath/loadtest/result"
 	"github.com/offpath-io/offpath/loadtest/scenario"
 	"github.com/offpath-io/offpath/loadtest/tap"
 	"github.com/offpath-io/offpath/pkg/events"
 )
-
-// far is a link into nothing.
-type far struct{}
-
-func (far) Report(uint32, bool, []byte) error                       { return nil }
-func (far) Lease(uint32, bool, []byte) error                        { return nil }
-func (far) Hello([]byte) error                                      { return nil }
-func (far) Listen(context.Context, func(events.Kind, []byte)) error { return nil }
 
 // wire is what two checkers say and hear, told by hand.
 type wire struct {
@@ -30,8 +22,9 @@ type wire struct {
 
 func newWire(t *testing.T, sc *scenario.Scenario) *wire {
 	w := &wire{t: t, traces: NewTraces(sc, scenario.New(sc, 1))}
+	far := membus.New(membus.Options{}).Checker("nobody hears it")
 	for _, trace := range w.traces {
-		w.links = append(w.links, tap.NewLink(far{}, func() int64 { return w.now }, trace))
+		w.links = append(w.links, tap.NewLink(far, func() int64 { return w.now }, trace))
 	}
 	return w
 }
@@ -103,11 +96,11 @@ func TestLag(t *testing.T) {
 		}
 	}
 	l := s.Lag(w.traces, at(time.Minute))
-	if l.Samples != samples || l.Never != never {
-		t.Errorf("%d samples and %d never, want %d and %d", l.Samples, l.Never, samples, never)
+	if l.Samples != samples || l.Never != never || l.P50 == nil || l.P99 == nil {
+		t.Fatalf("%d samples and %d never, want %d and %d; %+v", l.Samples, l.Never, samples, never, l)
 	}
-	if p50, p99 := value(t, "p50", l.P50), value(t, "p99", l.P99); !about(p50, 1) || !about(p99, 8) {
-		t.Errorf("p50 %v ms and p99 %v ms, want 1 and 8", p50, p99)
+	if !about(*l.P50, 1) || !about(*l.P99, 8) {
+		t.Errorf("p50 %v ms and p99 %v ms, want 1 and 8", *l.P50, *l.P99)
 	}
 
 	if l := newScore(sc).Lag(w.traces, at(time.Minute)); l.Samples != 0 || l.Never != 0 || l.P50 != nil || l.P99 != nil {

@@ -38,14 +38,6 @@ func newScore(sc *scenario.Scenario) *Score { return New(sc, scenario.New(sc, 1)
 // at is a time since the start of the warm-up.
 func at(d time.Duration) int64 { return begin + int64(d) }
 
-func value(t *testing.T, what string, p *float64) float64 {
-	t.Helper()
-	if p == nil {
-		t.Fatalf("%s is missing", what)
-	}
-	return *p
-}
-
 // about reports whether a figure out of a histogram of three digits is what it should be.
 func about(got, want float64) bool { return math.Abs(got-want) <= want/500 }
 

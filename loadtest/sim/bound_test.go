@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/offpath-io/offpath/loadtest/scenario"
-	"github.com/offpath-io/offpath/loadtest/score"
 	"github.com/offpath-io/offpath/pkg/rules"
 )
 
@@ -103,6 +102,16 @@ func TestLimitPasses(t *testing.T) {
 	}
 }
 
+// daily is a world of checkers that have met, an hour into the window of a limit a day.
+func daily(t *testing.T, limit int64, checkers int) *world {
+	t.Helper()
+	sc := scenarioOf(t, "steady", scenario.Settings{Limit: &limit, Window: new(24 * time.Hour), Checkers: &checkers})
+	sc.Phase = new(time.Hour)
+	w := worldOf(t, sc, Options{Seed: 1, Delay: 2 * time.Millisecond})
+	w.advance(w.now + int64(meeting))
+	return w
+}
+
 // TestExactlyTheLimitPasses, and every hit until then, when hits are so far apart that all reports
 // are answered in between, also those of quiet keys, after a second: a checker keeps nothing in
 // reserve for hits that nobody can have admitted.
@@ -114,14 +123,7 @@ func TestExactlyTheLimitPasses(t *testing.T) {
 			}
 			t.Run(fmt.Sprint(limit, " by ", checkers), func(t *testing.T) {
 				t.Parallel()
-				sc := scenarioOf(t, "steady", scenario.Settings{
-					Limit: &limit, Window: new(24 * time.Hour), Checkers: &checkers,
-				})
-				sc.Phase = new(time.Hour)
-				traffic := scenario.New(sc, 1)
-				w, err := newWorld(sc, Options{Seed: 1, Delay: 2 * time.Millisecond}, score.NewTraces(sc, traffic))
-				must(t, err)
-				w.advance(w.now + int64(meeting))
+				w := daily(t, limit, checkers)
 				var passed, last int64
 				for n := int64(1); n <= limit+limit/10; n++ {
 					w.advance(w.now + int64(2*time.Second))
@@ -145,11 +147,7 @@ func TestSmallLimitsPassInTurn(t *testing.T) {
 	for _, checkers := range []int{2, 8, 32} {
 		for _, pause := range []time.Duration{20 * ms, 50 * ms, 200 * ms, 2 * time.Second} {
 			for _, of := range []struct{ limit, cost int64 }{{1, 1}, {2, 1}, {5, 1}, {10, 1}, {50, 1}, {10, 5}, {90, 30}, {99, 99}} {
-				sc := scenarioOf(t, "steady", scenario.Settings{Limit: &of.limit, Window: new(24 * time.Hour), Checkers: &checkers})
-				sc.Phase = new(time.Hour)
-				w, err := newWorld(sc, Options{Seed: 1, Delay: 2 * time.Millisecond}, score.NewTraces(sc, scenario.New(sc, 1)))
-				must(t, err)
-				w.advance(w.now + int64(meeting))
+				w := daily(t, of.limit, checkers)
 				lots := rand.New(rand.NewPCG(1, 2))
 				denied := 0
 				for n := range 20 {

@@ -313,15 +313,10 @@ func TestAccuracyOfAlgorithms(t *testing.T) {
 	}
 }
 
-// ofSeeds returns each of some figures of a command for these many seeds, from 1 on.
-func ofSeeds(t *testing.T, text string, seeds int, of func(result.Run) []float64) (figures [][]float64) {
-	t.Helper()
-	for seed := range seeds {
-		with := text
-		if seed > 0 {
-			with += fmt.Sprint(" --seed ", seed+1)
-		}
-		for i, v := range of(command(t, with)) {
+// ofSeeds returns each of some figures of the runs of these many seeds, from 1 on.
+func ofSeeds(seeds int, run func(seed uint64) result.Run, of func(result.Run) []float64) (figures [][]float64) {
+	for seed := range uint64(seeds) {
+		for i, v := range of(run(seed + 1)) {
 			if seed == 0 {
 				figures = append(figures, nil)
 			}
@@ -331,6 +326,16 @@ func ofSeeds(t *testing.T, text string, seeds int, of func(result.Run) []float64
 	return figures
 }
 
+// seedsOf returns what runs a command with a seed.
+func seedsOf(t *testing.T, text string) func(seed uint64) result.Run {
+	return func(seed uint64) result.Run {
+		if seed == 1 { // the default
+			return command(t, text)
+		}
+		return command(t, text+fmt.Sprint(" --seed ", seed))
+	}
+}
+
 func mean(of []float64) (sum float64) {
 	for _, v := range of {
 		sum += v / float64(len(of))
@@ -338,17 +343,30 @@ func mean(of []float64) (sum float64) {
 	return sum
 }
 
-// holdRow holds figures against the cells of a table's row, with " / " between those of a cell.
-func holdRow(t *testing.T, cells []string, got []float64) {
-	t.Helper()
-	want := strings.Split(strings.Join(cells, " / "), " / ")
-	if len(want) != len(got) {
-		t.Fatalf("the row has %d figures, want %d", len(want), len(got))
+// quick are the rows that the quick suite has: one.
+func quick(rows [][]string) [][]string {
+	if testing.Short() {
+		return rows[:1]
 	}
-	for i, cell := range want {
-		if !agrees(cell, got[i]) {
-			t.Errorf("figure %d is %.3f %%, documented as %s", i+1, 100*got[i], cell)
-		}
+	return rows
+}
+
+// holdRows holds rows against figures, each as a test of its own. Figures begin in a column, with
+// " / " between those of a cell.
+func holdRows(t *testing.T, rows [][]string, first int, figures func(t *testing.T, row []string) []float64) {
+	for _, row := range rows {
+		t.Run(strings.Join(row[:first], ", "), func(t *testing.T) {
+			t.Parallel()
+			got, want := figures(t, row), strings.Split(strings.Join(row[first:], " / "), " / ")
+			if len(want) != len(got) {
+				t.Fatalf("the row has %d figures, want %d", len(want), len(got))
+			}
+			for i, cell := range want {
+				if !agrees(cell, got[i]) {
+					t.Errorf("figure %d is %.3f %%, documented as %s", i+1, 100*got[i], cell)
+				}
+			}
+		})
 	}
 }
 
@@ -359,90 +377,63 @@ func TestAccuracyOfSeeds(t *testing.T) {
 		t.Skip("long: runs in make test-all")
 	}
 	_, rows := tableAfter(t, "accuracy.md", "seeds 1 to 7")
-	for _, row := range rows {
-		text := situations(row[0])[0] + " --checkers 8"
-		t.Run(text, func(t *testing.T) {
-			t.Parallel()
-			got := ofSeeds(t, text, 7, overAndWrong)
-			over, wrong := got[0], got[1]
-			holdRow(t, row[1:], []float64{mean(over), slices.Max(over), mean(wrong), slices.Max(wrong)})
-		})
-	}
+	holdRows(t, rows, 1, func(t *testing.T, row []string) []float64 {
+		got := ofSeeds(7, seedsOf(t, situations(row[0])[0]+" --checkers 8"), overAndWrong)
+		over, wrong := got[0], got[1]
+		return []float64{mean(over), slices.Max(over), mean(wrong), slices.Max(wrong)}
+	})
 }
 
 // TestAccuracyOfSmallLimits holds mean and worst of seeds 1 to 5: hits above the limit, and both
-// errors; and the hits with estimates switched off. In the quick suite it has one row.
+// errors; and the hits with estimates switched off.
 func TestAccuracyOfSmallLimits(t *testing.T) {
 	_, rows := tableAfter(t, "accuracy.md", "### Small limits")
 	figures := func(r result.Run) []float64 { // agrees takes shares in per cent
 		return []float64{r.OverWorstWindow * float64(r.Params.Limit) / 100, r.WrongAllowShare, r.FalseDenialShare}
 	}
-	for i, row := range rows {
-		if testing.Short() && i > 0 {
-			break
-		}
+	holdRows(t, quick(rows), 1, func(t *testing.T, row []string) []float64 {
 		text := situations(row[0])[0]
 		if !strings.Contains(text, "--checkers") {
 			text += " --checkers 8"
 		}
-		t.Run(text, func(t *testing.T) {
-			t.Parallel()
-			got, without := ofSeeds(t, text, 5, figures), ofSeeds(t, text+" --no-forecast", 5, figures)
-			holdRow(t, row[1:], []float64{mean(got[0]), slices.Max(got[0]), mean(got[1]), mean(got[2]), mean(without[0])})
-		})
-	}
+		got, without := ofSeeds(5, seedsOf(t, text), figures), ofSeeds(5, seedsOf(t, text+" --no-forecast"), figures)
+		return []float64{mean(got[0]), slices.Max(got[0]), mean(got[1]), mean(got[2]), mean(without[0])}
+	})
+}
+
+// errorsAndCost are both errors, the total against an exact limiter's, and the reports per 1,000
+// hits; agrees takes shares in per cent.
+func errorsAndCost(r result.Run) []float64 {
+	return append(bothErrors(r), r.OverTotal, r.ReportsPer1000/100)
 }
 
 // TestAccuracyOfCosts holds mean and worst of seeds 1 to 5 where requests cost more than a hit, and
-// in short windows. In the quick suite it has one row.
+// in short windows.
 func TestAccuracyOfCosts(t *testing.T) {
 	_, rows := tableAfter(t, "accuracy.md", "### What requests cost")
 	_, short := tableAfter(t, "accuracy.md", "### Short windows")
-	figures := func(r result.Run) []float64 { // agrees takes shares in per cent
-		return append(bothErrors(r), r.OverTotal, r.ReportsPer1000/100)
-	}
-	for i, row := range append(rows, short...) {
-		if testing.Short() && i > 0 {
-			break
-		}
-		text := situations(row[0])[0]
-		t.Run(text, func(t *testing.T) {
-			t.Parallel()
-			got := ofSeeds(t, text, 5, figures)
-			holdRow(t, row[1:], []float64{
-				mean(got[0]), slices.Max(got[0]), mean(got[1]), mean(got[2]), mean(got[3]), mean(got[4]),
-			})
-		})
-	}
+	holdRows(t, quick(append(rows, short...)), 1, func(t *testing.T, row []string) []float64 {
+		got := ofSeeds(5, seedsOf(t, situations(row[0])[0]), errorsAndCost)
+		return []float64{mean(got[0]), slices.Max(got[0]), mean(got[1]), mean(got[2]), mean(got[3]), mean(got[4])}
+	})
 }
 
 // TestAccuracyOfOtherTraffic holds means and worst of seeds 1 to 5 of the streams that the table
-// has, each under one rule: both errors, the total against an exact limiter's, and the reports per
-// 1,000 hits. In the quick suite it has one row.
+// has, each under one rule.
 func TestAccuracyOfOtherTraffic(t *testing.T) {
 	_, rows := tableAfter(t, "accuracy.md", "### Other traffic")
-	for i, row := range rows {
-		if testing.Short() && i > 0 {
-			break
+	holdRows(t, quick(rows), 4, func(t *testing.T, row []string) []float64 {
+		checkers, err := strconv.Atoi(row[2])
+		must(t, err)
+		sc := ofYAML(t, "rules: [{ name: per-user, key: [user], limit: "+row[1]+"/s }]\nstreams:\n  - "+strings.Trim(row[3], "`"),
+			scenario.Settings{Checkers: &checkers})
+		got := ofSeeds(5, func(seed uint64) result.Run {
+			return simulate(t, sc, Options{Seed: seed, Delay: 2 * time.Millisecond})
+		}, errorsAndCost)
+		return []float64{
+			mean(got[0]), slices.Max(got[0]), mean(got[1]), mean(got[2]), slices.Max(got[2]), mean(got[3]), mean(got[4]),
 		}
-		t.Run(row[0]+", "+row[2]+" checkers", func(t *testing.T) {
-			t.Parallel()
-			checkers, err := strconv.Atoi(row[2])
-			must(t, err)
-			sc := ofYAML(t, "rules: [{ name: per-user, key: [user], limit: "+row[1]+"/s }]\nstreams:\n  - "+strings.Trim(row[3], "`"),
-				scenario.Settings{Checkers: &checkers})
-			var over, wrong, denied, total, reports []float64
-			for seed := range uint64(5) {
-				r := simulate(t, sc, Options{Seed: seed + 1, Delay: 2 * time.Millisecond})
-				over, wrong = append(over, r.OverWorstWindow), append(wrong, r.WrongAllowShare)
-				denied, total = append(denied, r.FalseDenialShare), append(total, r.OverTotal)
-				reports = append(reports, r.ReportsPer1000/100) // figures are in per cent
-			}
-			holdRow(t, row[4:], []float64{
-				mean(over), slices.Max(over), mean(wrong), mean(denied), slices.Max(denied), mean(total), mean(reports),
-			})
-		})
-	}
+	})
 }
 
 // ofYAML returns the scenario of a file.
@@ -462,20 +453,16 @@ func TestAskedEverywhereAtOnce(t *testing.T) {
 	_, rows := tableAfter(t, "accuracy.md", heading)
 	_, text, _ := strings.Cut(after(t, "accuracy.md", heading), "```yaml\n")
 	text, _, _ = strings.Cut(text, "```")
-	for _, row := range rows {
-		enforcement := strings.Trim(row[0], "`")
-		t.Run(enforcement+" "+row[1], func(t *testing.T) {
-			acquire, err := time.ParseDuration(row[1])
-			must(t, err)
-			sc := ofYAML(t, strings.Replace(text, "enforcement: async", "enforcement: "+enforcement, 1), scenario.Settings{})
-			var over, total []float64
-			for seed := range uint64(5) {
-				r := simulate(t, sc, Options{Seed: seed + 1, Delay: 2 * time.Millisecond, Acquire: acquire})
-				over, total = append(over, r.OverWorstWindow), append(total, r.OverTotal)
-			}
-			holdRow(t, row[2:], []float64{mean(over), slices.Max(over), mean(total)})
-		})
-	}
+	holdRows(t, rows, 2, func(t *testing.T, row []string) []float64 {
+		acquire, err := time.ParseDuration(row[1])
+		must(t, err)
+		enforcement := "enforcement: " + strings.Trim(row[0], "`")
+		sc := ofYAML(t, strings.Replace(text, "enforcement: async", enforcement, 1), scenario.Settings{})
+		got := ofSeeds(5, func(seed uint64) result.Run {
+			return simulate(t, sc, Options{Seed: seed, Delay: 2 * time.Millisecond, Acquire: acquire})
+		}, errorsAndCost)
+		return []float64{mean(got[0]), slices.Max(got[0]), mean(got[3])}
+	})
 }
 
 // TestAccuracyOnBadNetworks holds the figures with clocks that are off, jitter, loss, and long
