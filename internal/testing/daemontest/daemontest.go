@@ -43,19 +43,6 @@ func Start(t testing.TB, command Command, args ...string) *Daemon {
 // StartIn is Start with these environment variables.
 func StartIn(t testing.TB, command Command, env map[string]string, args ...string) *Daemon {
 	t.Helper()
-	d := launch(t, command, env, args...)
-	d.Await("it says where it is", func() bool { return strings.Contains(d.Stdout(), "/readyz\n") })
-	return d
-}
-
-// Launch is Start for a command that may not come that far.
-func Launch(t testing.TB, command Command, args ...string) *Daemon {
-	t.Helper()
-	return launch(t, command, nil, args...)
-}
-
-func launch(t testing.TB, command Command, env map[string]string, args ...string) *Daemon {
-	t.Helper()
 	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
 	d := &Daemon{t: t, stop: stop, ended: make(chan struct{})}
 	go func() {
@@ -63,6 +50,7 @@ func launch(t testing.TB, command Command, env map[string]string, args ...string
 		d.status = command(ctx, args, func(name string) string { return env[name] }, &d.stdout, &d.stderr)
 	}()
 	t.Cleanup(func() { d.Stop() })
+	d.Await("it says where it is", func() bool { return strings.Contains(d.Stdout(), "/readyz\n") })
 	return d
 }
 
