@@ -50,8 +50,17 @@ func TestStoreWithACL(t *testing.T) {
 		t.Skip("long: runs in make test-all")
 	}
 	url, adminURL := deploytest.Redis(t)
-	admin := administrator{newClient(t, adminURL)}
-	t.Run("suite", func(t *testing.T) { storetest.Run(t, admin.harness(url)) })
+	admin := newClient(t, adminURL)
+	open := func(t testing.TB) *redisstore.Store {
+		s, err := redisstore.Open(redisstore.Options{URL: url})
+		must(t, err)
+		t.Cleanup(func() { s.Close() })
+		const long = 5 * time.Minute // where production would give up on a server that stands still
+		o := s.Client().(*redis.Client).Options()
+		o.ReadTimeout, o.WriteTimeout, o.DialTimeout = long, long, long
+		return s
+	}
+	t.Run("suite", func(t *testing.T) { storetest.Run(t, storetest.InRedis(admin, open)) })
 	log, err := admin.ACLLog(t.Context(), 100).Result()
 	if err != nil || len(log) > 0 {
 		t.Errorf("denied: %v, %v", log, err)
@@ -126,75 +135,4 @@ func newClient(t testing.TB, url string) *redis.Client {
 	client := redis.NewClient(options)
 	t.Cleanup(func() { _ = client.Close() })
 	return client
-}
-
-// administrator does to the store what the contract's tests need.
-type administrator struct{ *redis.Client }
-
-func (a administrator) harness(url string) func(testing.TB) storetest.Harness {
-	return func(t testing.TB) storetest.Harness {
-		a.lose(t)
-		open := func() *redisstore.Store {
-			s, err := redisstore.Open(redisstore.Options{URL: url})
-			must(t, err)
-			t.Cleanup(func() { s.Close() })
-			return s
-		}
-		store := open()
-		ledger := func(t testing.TB) storage.Ledger {
-			l, err := store.Ledger(t.Context())
-			must(t, err)
-			return l
-		}
-		return storetest.Harness{
-			Store: store, Other: open(), Now: time.Now().UnixNano(), Clock: func() int64 { return time.Now().UnixNano() },
-			Ledger: ledger, Lose: a.lose, Snapshot: a.snapshot, Expiries: a.expiries,
-		}
-	}
-}
-
-func (a administrator) lose(t testing.TB) {
-	t.Helper()
-	must(t, a.FlushAll(t.Context()).Err())
-}
-
-// keys are all of them, each with when it expires, below 0 for never.
-func (a administrator) keys(t testing.TB) map[string]time.Duration {
-	t.Helper()
-	all := make(map[string]time.Duration)
-	keys, err := a.Keys(t.Context(), "*").Result()
-	for _, key := range keys {
-		if err == nil {
-			all[key], err = a.PExpireTime(t.Context(), key).Result()
-		}
-	}
-	must(t, err)
-	return all
-}
-
-func (a administrator) snapshot(t testing.TB) (restore func()) {
-	t.Helper()
-	expiries, data := a.keys(t), make(map[string]string)
-	for key := range expiries {
-		text, err := a.Dump(t.Context(), key).Result()
-		must(t, err)
-		data[key] = text
-	}
-	return func() {
-		a.lose(t)
-		for key, text := range data {
-			must(t, a.Do(t.Context(), "RESTORE", key, max(expiries[key].Milliseconds(), 0), text, "ABSTTL").Err())
-		}
-	}
-}
-
-func (a administrator) expiries(t testing.TB) (all []int64) {
-	t.Helper()
-	for key, expiry := range a.keys(t) {
-		isCount := func(end string) bool { return !strings.HasSuffix(key, end) }
-		if isCount(":config") && isCount("}:meta") && isCount("}:ledger") && !strings.Contains(key, "}:new:") {
-			all = append(all, max(int64(expiry), 0))
-		}
-	}
-	return all
 }

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/offpath-io/offpath/internal/testing/storetest"
 	"github.com/offpath-io/offpath/pkg/aggregate/memstore"
 	"github.com/offpath-io/offpath/pkg/aggregate/storage"
 	"github.com/offpath-io/offpath/pkg/window"
@@ -433,8 +434,8 @@ func takeTurns(t *testing.T, seed uint64, stores []*Store) {
 		{Length: time.Hour, Buckets: 6}, {Length: time.Hour, Buckets: 1, Kind: window.Log},
 	}
 	now, at := time.Now().UnixNano(), 0
-	admin := &masters{stores[0].Client()}
-	restore, snapshot := func() { admin.lose(t) }, memory.Snapshot()
+	admin := storetest.Masters{UniversalClient: stores[0].Client()}
+	restore, snapshot := func() { admin.Lose(t) }, memory.Snapshot()
 	var late []func()
 	var last storage.State
 	for i := range uint64(120) {
@@ -443,9 +444,9 @@ func takeTurns(t *testing.T, seed uint64, stores []*Store) {
 		}
 		switch event := random.IntN(60); {
 		case event == 0:
-			restore, snapshot = admin.snapshot(t), memory.Snapshot()
+			restore, snapshot = admin.Snapshot(t), memory.Snapshot()
 		case event == 1:
-			admin.lose(t)
+			admin.Lose(t)
 			memory.Lose()
 		case event < 6: // so often that another store gets just as far
 			restore()
