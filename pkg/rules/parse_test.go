@@ -3,7 +3,6 @@ package rules
 import (
 	"errors"
 	"os"
-	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
@@ -90,22 +89,9 @@ func TestErrorsNameTheirPlace(t *testing.T) {
 	}
 }
 
-// The examples of docs/rules.md are read by envoyrules' tests, which know all formats in it.
-func TestExamplesInDeployAreGood(t *testing.T) {
-	files, _ := filepath.Glob("../../deploy/rules/*.yaml") // no error: the pattern is good
-	files = append(files, "../../deploy/rules.yaml")
-	if len(files) < 7 {
-		t.Errorf("%d files: where are the others?", len(files))
-	}
-	for _, file := range files {
-		text, err := os.ReadFile(file)
-		must(t, err)
-		parse(t, string(text))
-	}
-}
-
 // FuzzParse: no input panics, every refusal has a reason, and what was accepted is
-// accepted again.
+// accepted again. The examples of docs/rules.md are read by envoyrules' tests, those in deploy by
+// deploy's.
 func FuzzParse(f *testing.F) {
 	example, err := os.ReadFile("../../deploy/rules.yaml")
 	must(f, err)
@@ -153,17 +139,13 @@ func FuzzParse(f *testing.F) {
 // TestAttributesMayBeNamedRules: the name of the list of rules is no other name than others, further
 // down.
 func TestAttributesMayBeNamedRules(t *testing.T) {
-	set, err := Parse([]byte(`rules:
+	r := parse(t, `rules:
   - {name: a, key: [rules], limit: 1/second, match: {rules: x}, exclude: {rules: [y, z]}, allow: {rules: [v]}, deny: {rules: [w]}}
-`))
-	if err != nil {
-		t.Fatal(err)
-	}
-	r := set.Rules()[0]
+`).Rules()[0]
 	if len(r.Allow) != 1 || r.Allow[0].Attribute != "rules" || len(r.Deny) != 1 || len(r.Exclude) != 2 {
 		t.Errorf("%+v", r)
 	}
-	_, err = Parse([]byte("rules:\n  - {name: a, limit: 1/second, deny: {rules: [7, {}]}}\n"))
+	_, err := Parse([]byte("rules:\n  - {name: a, limit: 1/second, deny: {rules: [7, {}]}}\n"))
 	if err == nil || !strings.Contains(err.Error(), "rules: ") || strings.Contains(err.Error(), "want a mapping") {
 		t.Errorf("a mistake within: %v", err)
 	}

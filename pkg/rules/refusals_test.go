@@ -76,11 +76,7 @@ func TestMistakesAreBounded(t *testing.T) {
 	if refusal, ok := errors.AsType[*Error](err); !ok || len(refusal.More) != 99 || refusal.More[98].Rule != 100 {
 		t.Errorf("%.300v", err)
 	}
-}
-
-// A document of very many mistakes is refused with the first ones.
-func TestManyMistakes(t *testing.T) {
-	_, err := Parse(veryMany())
+	_, err = Parse(veryMany())
 	if refusal, ok := errors.AsType[*Error](err); !ok || len(refusal.More) != 99 {
 		t.Errorf("%.300v", err)
 	}

@@ -13,11 +13,14 @@ import (
 	"github.com/offpath-io/offpath/pkg/window"
 )
 
-// A set knows its rules, which are the same as others of the same fields wherever these are, and does not change.
+// A set knows its rules, which are the same as others of the same fields wherever these are, and does not change: it shares
+// no memory with the rules that it was made of.
 func TestASetKnowsItsRules(t *testing.T) {
 	mine := []Rule{matching("a"), matching("b", "api", "x")}
+	shares, values := map[string]float64{"a": 1, "default": 1}, []string{"x"}
+	mine[1].Priority, mine[1].Deny = Priority{By: "class", Shares: shares}, []List{{Attribute: "user", Values: values}}
 	one, two := newSet(t, mine...), newSet(t, mine[1], mine[0])
-	mine[1].Match[0].Value, mine[1].Key[0] = "y", "v"
+	mine[1].Match[0].Value, mine[1].Key[0], shares["a"], values[0] = "y", "v", 0.1, "y"
 	one.Rules()[0] = nil
 	first, second := one.Rules(), two.Rules()
 	for i := range 2 {
@@ -28,7 +31,8 @@ func TestASetKnowsItsRules(t *testing.T) {
 	if c := *first[1]; c.Place() != -1 || new(Rule).Place() != -1 {
 		t.Errorf("a copy is at %d, a rule of no set at %d", c.Place(), new(Rule).Place())
 	}
-	if r, ok := one.Lookup("b"); !ok || r != first[1] || r.Match[0].Value != "x" || r.Key[0] != "user" {
+	if r, ok := one.Lookup("b"); !ok || r != first[1] || r.Match[0].Value != "x" || r.Key[0] != "user" ||
+		r.Priority.Shares["a"] != 1 || r.Deny[0].Values[0] != "x" {
 		t.Errorf("Lookup: %+v, %v", r, ok)
 	}
 	if r, ok := one.Lookup("c"); ok || r != nil {
@@ -150,22 +154,5 @@ func TestWords(t *testing.T) {
 		if tt.got != tt.want {
 			t.Errorf("got %s, want %s", tt.got, tt.want)
 		}
-	}
-}
-
-// A set shares no memory with the rules that it was made of.
-func TestASetIsItsOwn(t *testing.T) {
-	shares, values := map[string]float64{"a": 0.5, "default": 0.5}, []string{"x"}
-	set, err := NewSet(Rule{
-		Name: "r", Limit: 10, Window: window.Shape{Length: time.Second},
-		Priority: Priority{By: "class", Shares: shares},
-		Deny:     []List{{Attribute: "user", Values: values}},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	shares["a"], values[0] = 0.1, "y"
-	if r := set.Rules()[0]; r.Priority.Shares["a"] != 0.5 || r.Deny[0].Values[0] != "x" {
-		t.Errorf("%v", r)
 	}
 }
