@@ -3,8 +3,6 @@ package examples
 import (
 	"encoding/json"
 	"fmt"
-	"io"
-	"log"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -14,10 +12,10 @@ import (
 
 	"github.com/gin-gonic/gin"
 
-	"github.com/offpath-io/offpath/pkg/check"
+	"github.com/offpath-io/offpath/internal/testing/daemontest"
+	"github.com/offpath-io/offpath/internal/testing/rulestest"
 	"github.com/offpath-io/offpath/pkg/check/checktest"
 	"github.com/offpath-io/offpath/pkg/httplimit"
-	"github.com/offpath-io/offpath/pkg/rules"
 )
 
 func init() { gin.SetMode(gin.ReleaseMode) }
@@ -25,7 +23,7 @@ func init() { gin.SetMode(gin.ReleaseMode) }
 // family is one router's way to have the middleware.
 type family struct {
 	name  string
-	serve func(httplimit.Checker) (url string, stop func(), err error)
+	serve func(*testing.T, httplimit.Checker) (url string)
 	route string // of GET /hello/…; "" if there is none
 }
 
@@ -38,77 +36,46 @@ var families = []family{
 	{"fiber", overFiber, ""},
 }
 
-func over(service func(httplimit.Checker) (http.Handler, error)) func(httplimit.Checker) (string, func(), error) {
-	return func(c httplimit.Checker) (string, func(), error) {
-		h, err := service(c)
-		if err != nil {
-			return "", nil, err
-		}
-		server := httptest.NewServer(h)
-		return server.URL, server.Close, nil
-	}
-}
-
-func overFiber(c httplimit.Checker) (string, func(), error) {
-	app, err := Fiber(c)
-	if err != nil {
-		return "", nil, err
-	}
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", nil, err
-	}
-	go func() { _ = app.Listener(listener) }() // an error is that it has been shut down
-	return "http://" + listener.Addr().String(), func() { _ = app.Shutdown() }, nil
-}
-
-func serve(t *testing.T, f family, c httplimit.Checker) (url string) {
+func must(t *testing.T, err error) {
 	t.Helper()
-	url, stop, err := f.serve(c)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(stop)
-	return url
 }
 
-func limits(yaml string) *check.Checker {
-	set, err := rules.Parse([]byte(yaml))
-	if err != nil {
-		log.Fatal(err)
+func over(service func(httplimit.Checker) (http.Handler, error)) func(*testing.T, httplimit.Checker) string {
+	return func(t *testing.T, c httplimit.Checker) string {
+		h, err := service(c)
+		must(t, err)
+		server := httptest.NewServer(h)
+		t.Cleanup(server.Close)
+		return server.URL
 	}
-	c, err := check.New(check.Options{Rules: set}) // and go c.Run(ctx)
-	if err != nil {
-		log.Fatal(err)
-	}
-	return c
 }
 
-func get(url, user string) (*http.Response, string, error) {
-	r, err := http.NewRequest(http.MethodGet, url, nil)
-	if err != nil {
-		return nil, "", err
-	}
-	r.Header.Set("X-User", user)
-	res, err := http.DefaultClient.Do(r)
-	if err != nil {
-		return nil, "", err
-	}
-	defer res.Body.Close()
-	body, err := io.ReadAll(res.Body)
-	return res, string(body), err
+func overFiber(t *testing.T, c httplimit.Checker) string {
+	app, err := Fiber(c)
+	must(t, err)
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	go func() { _ = app.Listener(listener) }() // an error is that it has been shut down
+	t.Cleanup(func() { _ = app.Shutdown() })
+	return "http://" + listener.Addr().String()
+}
+
+func get(t *testing.T, url, user string) (*http.Response, string, error) {
+	t.Helper()
+	return daemontest.Fetch(t, http.DefaultClient, http.MethodGet, url, "", "X-User: "+user)
 }
 
 // Each family lets two of a user's requests pass, with headers, and answers the third, and lets others be.
 func TestFamilies(t *testing.T) {
 	for _, f := range families {
 		t.Run(f.name, func(t *testing.T) {
-			url := serve(t, f, limits("rules: [{name: per-user, key: [user], limit: 2/hour}]")) + "/hello/world"
+			url := f.serve(t, rulestest.Checker(t, "rules: [{name: per-user, key: [user], limit: 2/hour}]")) + "/hello/world"
 			for i, want := range []int{200, 200, 429, 429} {
-				res, body, err := get(url, "kristie")
-				if err != nil {
-					t.Fatal(err)
-				}
+				res, body, err := get(t, url, "kristie")
+				must(t, err)
 				if policy := res.Header["Ratelimit-Policy"]; res.StatusCode != want || !slices.Equal(policy, []string{`"per-user";q=2;w=3600`}) {
 					t.Errorf("request %d: %d %q", i, res.StatusCode, policy)
 				}
@@ -130,7 +97,7 @@ func TestFamilies(t *testing.T) {
 			// One connection, many users: what a framework does with a request's memory afterwards changes no key.
 			for i := range 100 {
 				for range 2 {
-					if res, _, err := get(url, fmt.Sprintf("user-with-a-long-name-that-is-no-short-key-%03d", i)); err != nil || res.StatusCode != 200 {
+					if res, _, err := get(t, url, fmt.Sprintf("user-with-a-long-name-that-is-no-short-key-%03d", i)); err != nil || res.StatusCode != 200 {
 						t.Fatalf("user %d: %v, %v", i, res, err)
 					}
 				}
@@ -143,9 +110,9 @@ func TestFamilies(t *testing.T) {
 func TestRoutes(t *testing.T) {
 	for _, f := range families {
 		c := checktest.Allow().For("method", "route")
-		url := serve(t, f, c)
+		url := f.serve(t, c)
 		for _, path := range []string{"/hello/a", "/hello/b"} {
-			if res, _, err := get(url+path, ""); err != nil || res.StatusCode != 200 {
+			if res, _, err := get(t, url+path, ""); err != nil || res.StatusCode != 200 {
 				t.Errorf("%s: %v, %v", f.name, err, res)
 			}
 		}

@@ -10,6 +10,7 @@ import (
 	"github.com/gorilla/mux"
 	"github.com/labstack/echo/v4"
 
+	"github.com/offpath-io/offpath/internal/testing/rulestest"
 	"github.com/offpath-io/offpath/pkg/httplimit"
 	"github.com/offpath-io/offpath/pkg/identity"
 )
@@ -17,6 +18,7 @@ import (
 // Failed logins are charged in each family where the status can be seen: of gin and echo, whose handlers leave it to the engine, around
 // the engine.
 func TestChargeOn(t *testing.T) {
+	const failures = "rules: [{name: failures, match: {outcome: failed, path: /login}, key: [user], limit: 2/day}]"
 	type middleware = func(http.Handler) http.Handler
 	refuse := func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusUnauthorized) }
 	for _, f := range []struct {
@@ -50,18 +52,14 @@ func TestChargeOn(t *testing.T) {
 			return failures(server)
 		}},
 	} {
-		limit, err := httplimit.New(limits("rules: [{name: failures, match: {outcome: failed, path: /login}, key: [user], limit: 2/day}]"), httplimit.Options{User: user})
-		if err != nil {
-			t.Fatal(err)
-		}
-		failures, err := limit.ChargeOn(identity.Attribute{Name: "outcome", Value: "failed"}, http.StatusUnauthorized)
-		if err != nil {
-			t.Fatal(err)
-		}
-		server := httptest.NewServer(f.service(failures))
+		limit, err := httplimit.New(rulestest.Checker(t, failures), httplimit.Options{User: user})
+		must(t, err)
+		charge, err := limit.ChargeOn(identity.Attribute{Name: "outcome", Value: "failed"}, http.StatusUnauthorized)
+		must(t, err)
+		server := httptest.NewServer(f.service(charge))
 		defer server.Close()
 		for i, want := range []int{401, 401, 429} {
-			if res, _, err := get(server.URL+"/login", "kristie"); err != nil || res.StatusCode != want {
+			if res, _, err := get(t, server.URL+"/login", "kristie"); err != nil || res.StatusCode != want {
 				t.Errorf("%s: request %d: %v, %v, want %d", f.name, i, res, err, want)
 			}
 		}
