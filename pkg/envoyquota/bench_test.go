@@ -16,16 +16,14 @@ func BenchmarkReport(b *testing.B) {
 			for i := 1; i < count; i++ {
 				fmt.Fprintf(&text, "- {name: r%d, match: {api: a%d}, key: [user], limit: 100/minute}\n", i, i)
 			}
-			now := simStart
-			d := newDistributor(newCheckerAt(b, text.String(), &now), Options{}.withDefaults())
-			c, err := d.join("")
-			must(b, err)
+			s := newScript(b, text.String())
+			c := s.envoy()
 			m := bytesOf(b, manyBuckets(1000))
 			b.ReportAllocs()
 			for i := 0; i < b.N; i += 1000 {
-				now += int64(5 * time.Second)
-				must(b, d.report(now, c, m))
-				d.actions(now, c, 1000)
+				s.now += int64(5 * time.Second)
+				must(b, s.distributor.report(s.now, c, m))
+				s.told(c)
 			}
 		})
 	}

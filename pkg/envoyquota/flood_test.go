@@ -28,15 +28,12 @@ func TestAMessageTakesNoMemoryBeforeItIsChecked(t *testing.T) {
 		"an empty usage at the end": append(fill("\x12\x04"+entry), 0x12, 0x00),
 	} {
 		t.Run(name, func(t *testing.T) {
-			now := simStart
-			checker := newCheckerAt(t, perHour, &now)
-			d := newDistributor(checker, Options{}.withDefaults())
-			c, err := d.join("")
-			must(t, err)
+			s := newScript(t, perHour)
+			c := s.envoy()
 			message := append(bytes.Clone(domain), body...)
 			var before, after runtime.MemStats
 			runtime.ReadMemStats(&before)
-			err = d.report(now, c, message)
+			err := s.distributor.report(s.now, c, message)
 			runtime.ReadMemStats(&after)
 			if took := after.TotalAlloc - before.TotalAlloc; took > 1<<20 {
 				t.Errorf("it allocates %d MiB", took>>20)
@@ -44,7 +41,7 @@ func TestAMessageTakesNoMemoryBeforeItIsChecked(t *testing.T) {
 			if err != nil && status.Code(err) != codes.InvalidArgument {
 				t.Error(err)
 			}
-			if n := charged(checker); n != 0 {
+			if n := charged(s.checker); n != 0 {
 				t.Errorf("%d hits are charged", n)
 			}
 		})

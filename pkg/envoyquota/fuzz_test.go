@@ -20,28 +20,23 @@ func FuzzReports(f *testing.F) {
 		{Domain: "shop"},
 		manyBuckets(3),
 	} {
-		data, err := proto.Marshal(m)
-		must(f, err)
-		f.Add(data, data)
+		f.Add(bytesOf(f, m), bytesOf(f, m))
 	}
 	f.Fuzz(func(t *testing.T, one, two []byte) {
-		now := simStart
-		checker := newCheckerAt(t, "rules: [{name: a, key: [user], limit: 10/second}, {name: b, key: [], limit: 1000/hour}]", &now)
-		d := newDistributor(checker, Options{}.withDefaults())
-		c, err := d.join("")
-		must(t, err)
+		s := newScript(t, "rules: [{name: a, key: [user], limit: 10/second}, {name: b, key: [], limit: 1000/hour}]")
+		c, d := s.envoy(), s.distributor
 		for _, data := range [][]byte{one, two} {
 			generated := proto.Unmarshal(data, new(quotapb.RateLimitQuotaUsageReports))
 			_, own := parseReports(data, func(*wireUsage) {})
 			if generated == nil && own != nil {
 				t.Fatalf("the generated code reads it: %v", own)
 			}
-			if err := d.report(now, c, data); err != nil && status.Code(err) != codes.InvalidArgument {
+			if err := d.report(s.now, c, data); err != nil && status.Code(err) != codes.InvalidArgument {
 				t.Fatal(err)
 			}
-			now += int64(5 * time.Second)
-			d.maintain(now, c)
-			for _, a := range d.actions(now, c, 1000) {
+			s.now += int64(5 * time.Second)
+			d.maintain(s.now, c)
+			for _, a := range s.told(c) {
 				if _, err := proto.Marshal(a); err != nil {
 					t.Fatalf("%v cannot be sent: %v", a, err)
 				}
@@ -50,8 +45,8 @@ func FuzzReports(f *testing.F) {
 				}
 			}
 		}
-		d.leave(now, c)
-		if d.sweep(now + int64(time.Hour)); len(d.ledgers) != 0 {
+		d.leave(s.now, c)
+		if d.sweep(s.now + int64(time.Hour)); len(d.ledgers) != 0 {
 			t.Fatalf("%d ledgers are left", len(d.ledgers))
 		}
 	})

@@ -16,7 +16,7 @@ import (
 
 // script is a distributor in virtual time, with Envoys.
 type script struct {
-	t           *testing.T
+	t           testing.TB
 	checker     *check.Checker
 	distributor *distributor
 	now         int64
@@ -41,7 +41,7 @@ func newCheckerAt(t testing.TB, text string, now *int64) *check.Checker {
 	return c
 }
 
-func newScript(t *testing.T, text string) *script {
+func newScript(t testing.TB, text string) *script {
 	s := &script{t: t, now: simStart}
 	s.checker = newCheckerAt(t, text, &s.now)
 	s.distributor = newDistributor(s.checker, Options{}.withDefaults())
