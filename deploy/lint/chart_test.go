@@ -12,6 +12,25 @@ import (
 
 const chart = "../helm/offpath"
 
+// tlsEverywhere are values with a Secret for each file that there can be.
+const tlsEverywhere = `
+trust: {rulesPublicKeys: [ABUJOCVHJPWSBDNY33DKJIMATY4LNY5DCZZBK2TYP24CDEUBJK4AHVIR, ACLKSG5IUH5ERN6CLTBVSG4XKRZ75F3BU7CRZI5N5X6UMXMSOLLZ3EVS], entriesPublicKeys: [ABRWRZOOOQLSEC4XID7N7I6T7AU64FSIOEO3DLIR264UUOKNLNGH2Q6X]}
+nats:
+  checker: {secret: nats-c, key: url, credsKey: user.creds}
+  aggregator: {secret: nats-a, key: url, user: aggregator, passwordKey: password}
+  tls: {secret: nats-tls, cert: tls.crt, key: tls.key}
+redis: {user: offpath, passwordKey: password, tls: {secret: redis-tls, cert: tls.crt, key: tls.key}}
+aggregator: {consoleTokens: {secret: console}, entriesSigningKey: {secret: signing}, adminTLS: {secret: admin}}
+checker:
+  tls: {secret: apis, clientCA: ca.crt}
+  adminTLS: {secret: admin}
+  keyHash: {secret: hash}
+  receiptKey: {secret: receipts}
+  decisionLog: {to: "log,nats", sample: 0.1}
+networkPolicy: {monitoring: [{podSelector: {}}], extraEgress: [{ports: [{port: 4318, protocol: TCP}]}]}
+serviceMonitor: {enabled: true, tlsConfig: {insecureSkipVerify: true}}
+`
+
 // charts are the values that the chart is rendered with, and the kinds that come of them.
 var charts = []struct {
 	name, values string
@@ -51,23 +70,7 @@ serviceMonitor: {enabled: true, labels: {release: prometheus}}
 		"Deployment Deployment HorizontalPodAutoscaler NetworkPolicy NetworkPolicy PodDisruptionBudget PodDisruptionBudget Service Service ServiceMonitor ServiceMonitor",
 	},
 	{
-		"TLS everywhere", `
-trust: {rulesPublicKeys: [ABUJOCVHJPWSBDNY33DKJIMATY4LNY5DCZZBK2TYP24CDEUBJK4AHVIR, ACLKSG5IUH5ERN6CLTBVSG4XKRZ75F3BU7CRZI5N5X6UMXMSOLLZ3EVS], entriesPublicKeys: [ABRWRZOOOQLSEC4XID7N7I6T7AU64FSIOEO3DLIR264UUOKNLNGH2Q6X]}
-nats:
-  checker: {secret: nats-c, key: url, credsKey: user.creds}
-  aggregator: {secret: nats-a, key: url, user: aggregator, passwordKey: password}
-  tls: {secret: nats-tls, cert: tls.crt, key: tls.key}
-redis: {user: offpath, passwordKey: password, tls: {secret: redis-tls, cert: tls.crt, key: tls.key}}
-aggregator: {consoleTokens: {secret: console}, entriesSigningKey: {secret: signing}, adminTLS: {secret: admin}}
-checker:
-  tls: {secret: apis, clientCA: ca.crt}
-  adminTLS: {secret: admin}
-  keyHash: {secret: hash}
-  receiptKey: {secret: receipts}
-  decisionLog: {to: "log,nats", sample: 0.1}
-networkPolicy: {monitoring: [{podSelector: {}}], extraEgress: [{ports: [{port: 4318, protocol: TCP}]}]}
-serviceMonitor: {enabled: true, tlsConfig: {insecureSkipVerify: true}}
-`,
+		"TLS everywhere", tlsEverywhere,
 		"Deployment Deployment HorizontalPodAutoscaler NetworkPolicy NetworkPolicy PodDisruptionBudget PodDisruptionBudget Service Service ServiceMonitor ServiceMonitor",
 	},
 	{
@@ -104,12 +107,6 @@ func TestChart(t *testing.T) {
 
 // TestChartFiles: what Secrets hold is where the flags say, with probes that speak TLS where the admin port does.
 func TestChartFiles(t *testing.T) {
-	var values string
-	for _, tt := range charts {
-		if tt.name == "TLS everywhere" {
-			values = tt.values
-		}
-	}
 	const trust = "--rules-public-keys=ABUJOCVHJPWSBDNY33DKJIMATY4LNY5DCZZBK2TYP24CDEUBJK4AHVIR,ACLKSG5IUH5ERN6CLTBVSG4XKRZ75F3BU7CRZI5N5X6UMXMSOLLZ3EVS " +
 		"--entries-public-keys=ABRWRZOOOQLSEC4XID7N7I6T7AU64FSIOEO3DLIR264UUOKNLNGH2Q6X "
 	want := map[string]struct{ args, secrets string }{
@@ -133,7 +130,7 @@ func TestChartFiles(t *testing.T) {
 			"admin-tls=admin api-tls=apis key-hash=hash nats=nats-c nats-tls=nats-tls receipt-key=receipts",
 		},
 	}
-	for _, o := range render(t, chart, "-f", write(t, "values.yaml", values)) {
+	for _, o := range render(t, chart, "-f", write(t, "values.yaml", tlsEverywhere)) {
 		if o.pod == nil {
 			continue
 		}

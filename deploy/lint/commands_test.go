@@ -1,6 +1,7 @@
 package lint
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -17,19 +18,11 @@ var commands = sync.OnceValues(func() (dir string, err error) {
 	}
 	c := exec.Command("go", "build", "-o", dir, "./cmd/checker", "./cmd/aggregator")
 	c.Dir = "../.."
-	out, err := c.CombinedOutput()
-	if err != nil {
-		err = &buildError{err, string(out)}
+	if out, err := c.CombinedOutput(); err != nil {
+		return dir, fmt.Errorf("%w\n%s", err, out)
 	}
-	return dir, err
+	return dir, nil
 })
-
-type buildError struct {
-	error
-	out string
-}
-
-func (e *buildError) Error() string { return e.error.Error() + "\n" + e.out }
 
 func TestMain(m *testing.M) {
 	status := m.Run()
@@ -52,7 +45,7 @@ func parses(t *testing.T, command string, args []string, env map[string]string) 
 	// Which variables there are depends on the command that the arguments begin with.
 	help, err := exec.CommandContext(t.Context(), filepath.Join(dir, command), append(slices.Clone(args), "--help")...).Output()
 	must(t, err)
-	all := append([]string{}, args...)
+	all := slices.Clone(args)
 	for name, value := range env {
 		if flag, ours := strings.CutPrefix(name, "OFFPATH_"); ours && !strings.Contains(string(help), "\n      "+name+" ") {
 			all = append(all, "--"+strings.ReplaceAll(strings.ToLower(flag), "_", "-")+"="+value)

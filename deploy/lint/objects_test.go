@@ -24,7 +24,7 @@ import (
 type object struct {
 	kind, name string
 	labels     map[string]string // of its pods
-	selectors  []map[string]string
+	selector   map[string]string
 	ports      []string // of its pods, by name, that it counts on
 	pod        *core.PodSpec
 	policy     *networking.NetworkPolicySpec
@@ -62,30 +62,33 @@ func read(t *testing.T, document []byte) (o object) {
 		}
 	}
 	o.kind, o.name = what.Kind, what.Metadata.Name
+	template := func(pods core.PodTemplateSpec, selector *meta.LabelSelector) {
+		o.labels, o.pod, o.selector = pods.Labels, &pods.Spec, selector.MatchLabels
+	}
 	switch what.APIVersion + " " + what.Kind {
 	case "apps/v1 Deployment":
 		var d apps.Deployment
 		into(&d)
-		o.labels, o.pod, o.selectors = d.Spec.Template.Labels, &d.Spec.Template.Spec, []map[string]string{d.Spec.Selector.MatchLabels}
+		template(d.Spec.Template, d.Spec.Selector)
 	case "apps/v1 DaemonSet":
 		var d apps.DaemonSet
 		into(&d)
-		o.labels, o.pod, o.selectors = d.Spec.Template.Labels, &d.Spec.Template.Spec, []map[string]string{d.Spec.Selector.MatchLabels}
+		template(d.Spec.Template, d.Spec.Selector)
 	case "v1 Service":
 		var s core.Service
 		into(&s)
-		o.selectors = []map[string]string{s.Spec.Selector}
+		o.selector = s.Spec.Selector
 		for _, p := range s.Spec.Ports {
 			o.ports = append(o.ports, p.TargetPort.StrVal)
 		}
 	case "policy/v1 PodDisruptionBudget":
 		var b policy.PodDisruptionBudget
 		into(&b)
-		o.selectors = []map[string]string{b.Spec.Selector.MatchLabels}
+		o.selector = b.Spec.Selector.MatchLabels
 	case "networking.k8s.io/v1 NetworkPolicy":
 		var n networking.NetworkPolicy
 		into(&n)
-		o.selectors, o.policy = []map[string]string{n.Spec.PodSelector.MatchLabels}, &n.Spec
+		o.selector, o.policy = n.Spec.PodSelector.MatchLabels, &n.Spec
 		for _, in := range n.Spec.Ingress {
 			for _, p := range in.Ports {
 				o.ports = append(o.ports, p.Port.StrVal)
@@ -100,7 +103,7 @@ func read(t *testing.T, document []byte) (o object) {
 	case "monitoring.coreos.com/v1 ServiceMonitor":
 		var m monitoring.ServiceMonitor
 		into(&m)
-		o.selectors = []map[string]string{m.Spec.Selector.MatchLabels}
+		o.selector = m.Spec.Selector.MatchLabels
 		o.ports = []string{m.Spec.Endpoints[0].Port}
 	default:
 		t.Errorf("%s %s: not looked at", what.APIVersion, what.Kind)
@@ -112,28 +115,21 @@ func read(t *testing.T, document []byte) (o object) {
 func (all objects) checkSelectors(t *testing.T) {
 	t.Helper()
 	for _, o := range all {
-		for _, selector := range o.selectors {
-			found := slices.IndexFunc(all, func(p object) bool { return p.pod != nil && fits(selector, p.labels) })
-			if found < 0 || len(selector) == 0 {
-				t.Errorf("%s %s selects nothing: %v", o.kind, o.name, selector)
-				continue
-			}
-			for _, port := range o.ports {
-				if !slices.ContainsFunc(all[found].pod.Containers[0].Ports, func(p core.ContainerPort) bool { return p.Name == port }) {
-					t.Errorf("%s %s: no port %q", o.kind, o.name, port)
-				}
+		if o.kind == "HorizontalPodAutoscaler" { // it scales what has its name
+			continue
+		}
+		selects := labels.SelectorFromSet(o.selector)
+		found := slices.IndexFunc(all, func(p object) bool { return p.pod != nil && selects.Matches(labels.Set(p.labels)) })
+		if found < 0 || len(o.selector) == 0 {
+			t.Errorf("%s %s selects nothing: %v", o.kind, o.name, o.selector)
+			continue
+		}
+		for _, port := range o.ports {
+			if !slices.ContainsFunc(all[found].pod.Containers[0].Ports, func(p core.ContainerPort) bool { return p.Name == port }) {
+				t.Errorf("%s %s: no port %q", o.kind, o.name, port)
 			}
 		}
 	}
-}
-
-func fits(selector, labels map[string]string) bool {
-	for name, value := range selector {
-		if labels[name] != value {
-			return false
-		}
-	}
-	return true
 }
 
 // checkPods sees that containers of ours are harmless, are probed, have no secret written in them, and start.

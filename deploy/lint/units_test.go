@@ -15,8 +15,6 @@ const mostExposed = 2.0
 
 // TestUnits: systemd finds nothing wrong with the units, and the commands nothing with the arguments.
 func TestUnits(t *testing.T) {
-	binaries, err := commands()
-	must(t, err)
 	for _, command := range []string{"checker", "aggregator"} {
 		installed := "/usr/local/bin/offpath-" + command
 		text := file(t, "../systemd/offpath-"+command+".service")
@@ -35,13 +33,8 @@ func TestUnits(t *testing.T) {
 				t.Errorf("%s: %s is missing, without which it may stay down, or be killed as it delivers", command, setting)
 			}
 		}
-		// systemd looks whether the program is there.
-		unit := write(t, "offpath-"+command+".service", strings.ReplaceAll(text, installed, filepath.Join(binaries, command)))
-		out, err := exec.CommandContext(t.Context(), "systemd-analyze", "verify", "--man=no", unit).CombinedOutput()
-		if err != nil || len(out) > 0 { // unknown settings are warnings, with status 0
-			t.Errorf("%s: %v\n%s", command, err, out)
-		}
-		out, err = exec.CommandContext(t.Context(), "systemd-analyze", "security", "--offline=yes", "--no-pager", unit).CombinedOutput()
+		unit := verify(t, command, text)
+		out, err := exec.CommandContext(t.Context(), "systemd-analyze", "security", "--offline=yes", "--no-pager", unit).CombinedOutput()
 		level := regexp.MustCompile(`exposure level for \S+: ([\d.]+)`).FindSubmatch(out)
 		if err != nil || level == nil {
 			t.Fatalf("%s: %v\n%s", command, err, out)
@@ -52,12 +45,24 @@ func TestUnits(t *testing.T) {
 	}
 }
 
+// verify asks systemd about a unit, and returns where it has written it.
+func verify(t *testing.T, command, text string) (unit string) {
+	t.Helper()
+	binaries, err := commands()
+	must(t, err)
+	text = strings.ReplaceAll(text, "/usr/local/bin/offpath-"+command, filepath.Join(binaries, command)) // which has to be there
+	unit = write(t, "offpath-"+command+".service", text)
+	out, err := exec.CommandContext(t.Context(), "systemd-analyze", "verify", "--man=no", unit).CombinedOutput()
+	if err != nil || len(out) > 0 { // unknown settings are warnings, with status 0
+		t.Errorf("%s: %v\n%s", command, err, out)
+	}
+	return unit
+}
+
 // TestDropInsHandOverFiles: each drop-in of README.md adds to a unit that systemd takes, its flags
 // are the command's, and each file that a flag names is a credential that it loads, among them the
 // key of receipts.
 func TestDropInsHandOverFiles(t *testing.T) {
-	binaries, err := commands()
-	must(t, err)
 	dropIns := regexp.MustCompile(`(?s)offpath-(\w+)\.service\.d/files\.conf <<'END'\n(.*?)\nEND`).FindAllStringSubmatch(file(t, "../README.md"), -1)
 	var flags []string
 	for _, d := range dropIns {
@@ -71,12 +76,7 @@ func TestDropInsHandOverFiles(t *testing.T) {
 			}
 		}
 		parses(t, command, nil, env)
-		unit := file(t, "../systemd/offpath-"+command+".service")
-		unit = strings.ReplaceAll(unit, "/usr/local/bin/offpath-"+command, filepath.Join(binaries, command))
-		path := write(t, "offpath-"+command+".service", strings.Replace(unit, "[Service]", text, 1))
-		if out, err := exec.CommandContext(t.Context(), "systemd-analyze", "verify", "--man=no", path).CombinedOutput(); err != nil || len(out) > 0 {
-			t.Errorf("%s: %v\n%s", command, err, out)
-		}
+		verify(t, command, strings.Replace(file(t, "../systemd/offpath-"+command+".service"), "[Service]", text, 1))
 	}
 	want := "checker OFFPATH_NATS_USER checker OFFPATH_NATS_PASSWORD_FILE checker OFFPATH_RECEIPT_KEY_FILE aggregator OFFPATH_ENTRIES_SIGNING_KEY_FILE"
 	if got := strings.Join(flags, " "); got != want {
