@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
 	"sync"
 
 	"github.com/nats-io/nats-server/v2/server"
@@ -30,31 +29,25 @@ type NATS struct {
 	options NATSOptions
 
 	mu     sync.Mutex
-	dir    string // JetStream's, "" if there is none
+	dir    tempDir // JetStream's
 	server *server.Server
 	set    *server.Options // the server's, as it was started or reloaded
 }
 
 // StartNATS starts a nats-server and returns once it accepts connections.
 func StartNATS(options NATSOptions) (*NATS, error) {
-	if options.Port != 0 {
+	start := func(port int) (*NATS, error) {
 		n := &NATS{options: options}
+		n.options.Port = port
 		if err := n.start(); err != nil {
-			return nil, fmt.Errorf("start nats: %w", errors.Join(err, n.removeDir()))
+			return nil, fmt.Errorf("start nats: %w", errors.Join(err, n.dir.remove()))
 		}
 		return n, nil
 	}
-	for attempt := 1; ; attempt++ {
-		port, err := freePort()
-		if err != nil {
-			return nil, fmt.Errorf("start nats: %w", err)
-		}
-		options.Port = port
-		n, err := StartNATS(options)
-		if err == nil || !errors.Is(err, errPortTaken) || attempt == portAttempts {
-			return n, err
-		}
+	if options.Port != 0 {
+		return start(options.Port)
 	}
+	return onFreePort(start)
 }
 
 // URL returns the server's address as a nats:// URL. It stays the same over restarts.
@@ -66,7 +59,7 @@ func (n *NATS) Stop() error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.end()
-	return n.removeDir()
+	return n.dir.remove()
 }
 
 // Restart closes all connections, ends the server, if it runs, and starts it again on the same port. JetStream keeps
@@ -106,31 +99,18 @@ func (n *NATS) end() {
 	n.server = nil
 }
 
-func (n *NATS) removeDir() error {
-	if n.dir == "" {
-		return nil
-	}
-	if err := os.RemoveAll(n.dir); err != nil {
-		return fmt.Errorf("remove data of nats: %w", err)
-	}
-	n.dir = ""
-	return nil
-}
-
 // start launches the server. The caller holds n.mu; no server is running.
 func (n *NATS) start() error {
-	if n.options.JetStream && n.dir == "" {
-		dir, err := os.MkdirTemp("", "offpath-nats-")
-		if err != nil {
-			return fmt.Errorf("make directory: %w", err)
+	if n.options.JetStream {
+		if err := n.dir.make("offpath-nats-"); err != nil {
+			return err
 		}
-		n.dir = dir
 	}
 	options := &server.Options{
 		Host:      host,
 		Port:      n.options.Port,
 		JetStream: n.options.JetStream,
-		StoreDir:  n.dir,
+		StoreDir:  string(n.dir),
 		NoSigs:    true,
 	}
 	for _, change := range []func(*server.Options){n.options.Configure, n.options.tune} {

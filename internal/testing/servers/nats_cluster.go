@@ -14,17 +14,11 @@ const clusterName = "offpath-test"
 // StartNATSCluster starts so many nats-servers that are routed to each other, without JetStream. Each may be stopped and
 // restarted on its own, and keeps its addresses.
 func StartNATSCluster(n int) ([]*NATS, error) {
-	for attempt := 1; ; attempt++ {
-		cluster, err := startNATSCluster(n)
-		if err == nil || !errors.Is(err, errPortTaken) || attempt == portAttempts {
-			return cluster, err
-		}
-	}
+	return onFreePort(func(port int) ([]*NATS, error) { return startNATSCluster(n, port) })
 }
 
-func startNATSCluster(n int) (cluster []*NATS, err error) {
-	var routes []int
-	for range n {
+func startNATSCluster(n int, routes ...int) (cluster []*NATS, err error) {
+	for len(routes) < n {
 		port, err := freePort()
 		if err != nil {
 			return nil, fmt.Errorf("start NATS cluster: %w", err)

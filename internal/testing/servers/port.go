@@ -42,6 +42,20 @@ func freePort() (int, error) {
 	return 0, fmt.Errorf("find free port on %s: none of those tried between %d and %d", host, lowestPort, lowestPort+portSpan)
 }
 
+// onFreePort starts something on a free port, or on another one if somebody took that first.
+func onFreePort[T any](start func(port int) (T, error)) (started T, err error) {
+	for range portAttempts {
+		var port int
+		if port, err = freePort(); err != nil {
+			return started, err
+		}
+		if started, err = start(port); !errors.Is(err, errPortTaken) {
+			return started, err
+		}
+	}
+	return started, err
+}
+
 // FreeAddress returns an address of 127.0.0.1 for a server that this package does not start, and
 // that can be stopped and started again there. It is reserved until this process ends.
 func FreeAddress() (string, error) {

@@ -26,19 +26,21 @@ func TestFreePortStaysBelowEphemeralPorts(t *testing.T) {
 	}
 }
 
+func startBoth(t *testing.T) (*NATS, *Redis) {
+	t.Helper()
+	n, err1 := StartNATS(NATSOptions{})
+	r, err2 := StartRedis(t.Context(), RedisOptions{})
+	if err := errors.Join(err1, err2); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = errors.Join(n.Stop(), r.Stop()) })
+	return n, r
+}
+
 // A server that is down for a while finds its ports again: no other process is given them, or
 // listens there to see whether they are free.
 func TestPortStaysTheServersWhileItIsDown(t *testing.T) {
-	n, err := StartNATS(NATSOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer n.Stop()
-	r, err := StartRedis(t.Context(), RedisOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer r.Stop()
+	n, r := startBoth(t)
 	if err := errors.Join(n.Stop(), r.Kill()); err != nil {
 		t.Fatal(err)
 	}
@@ -53,10 +55,7 @@ func TestPortStaysTheServersWhileItIsDown(t *testing.T) {
 
 // A paused server is stopped as gently as any other: it hears the request.
 func TestRedisPausedCanBeStopped(t *testing.T) {
-	r, err := StartRedis(t.Context(), RedisOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	_, r := startBoth(t)
 	proc := r.proc
 	if err := errors.Join(r.Pause(), r.Stop()); err != nil {
 		t.Fatal(err)
@@ -70,11 +69,7 @@ func TestRedisPausedCanBeStopped(t *testing.T) {
 }
 
 func TestNATSSaysThatThePortIsTaken(t *testing.T) {
-	n, err := StartNATS(NATSOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer n.Stop()
+	n, _ := startBoth(t)
 	if _, err := StartNATS(NATSOptions{Port: n.options.Port}); !errors.Is(err, errPortTaken) {
 		t.Errorf("two servers on one port: %v", err)
 	}

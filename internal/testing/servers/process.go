@@ -1,11 +1,13 @@
 package servers
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"runtime"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -98,6 +100,35 @@ func (p *process) signal(signal os.Signal) error {
 	return nil
 }
 
+// await polls until something is ready: until the context or the process ends, or for a minute at
+// the most. The process may be nil.
+func await(ctx context.Context, proc *process, ready func(context.Context) (bool, error)) error {
+	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
+	defer cancel()
+	poll := time.NewTicker(readyPoll)
+	defer poll.Stop()
+	var ended chan struct{}
+	if proc != nil {
+		ended = proc.done
+	}
+	for {
+		ok, err := ready(ctx)
+		if ok {
+			return nil
+		}
+		select {
+		case <-ended:
+			if strings.Contains(strings.ToLower(proc.log.String()), "address already in use") {
+				return errPortTaken
+			}
+			return errors.New("it ended at once")
+		case <-ctx.Done():
+			return fmt.Errorf("wait for an answer: %w", errors.Join(ctx.Err(), err))
+		case <-poll.C:
+		}
+	}
+}
+
 // tail keeps the last few kilobytes written to it, for error messages.
 type tail struct {
 	mu   sync.Mutex
@@ -105,6 +136,32 @@ type tail struct {
 }
 
 const tailSize = 4 << 10
+
+// tempDir is a temporary directory, or "" if there is none.
+type tempDir string
+
+func (d *tempDir) make(pattern string) error {
+	if *d != "" {
+		return nil
+	}
+	dir, err := os.MkdirTemp("", pattern)
+	if err != nil {
+		return fmt.Errorf("make directory: %w", err)
+	}
+	*d = tempDir(dir)
+	return nil
+}
+
+func (d *tempDir) remove() error {
+	if *d == "" {
+		return nil
+	}
+	if err := os.RemoveAll(string(*d)); err != nil {
+		return fmt.Errorf("remove data: %w", err)
+	}
+	*d = ""
+	return nil
+}
 
 func (t *tail) Write(text []byte) (int, error) {
 	t.mu.Lock()

@@ -2,12 +2,10 @@ package servers
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"time"
 )
 
@@ -33,22 +31,14 @@ func StartProgram(ctx context.Context, options ProgramOptions) (*Program, error)
 	if err != nil {
 		return nil, fmt.Errorf("start %s: %w", options.Name, err)
 	}
-	for attempt := 1; ; attempt++ {
-		p, err := startProgramOnce(ctx, path, options.Prepare)
-		if err == nil {
-			return p, nil
-		}
-		if !errors.Is(err, errPortTaken) || attempt == portAttempts {
-			return nil, fmt.Errorf("start %s: %w", options.Name, err)
-		}
+	p, err := onFreePort(func(port int) (*Program, error) { return startProgramOnce(ctx, path, port, options.Prepare) })
+	if err != nil {
+		return nil, fmt.Errorf("start %s: %w", options.Name, err)
 	}
+	return p, nil
 }
 
-func startProgramOnce(ctx context.Context, path string, prepare func(int) ([]string, error)) (*Program, error) {
-	port, err := freePort()
-	if err != nil {
-		return nil, err
-	}
+func startProgramOnce(ctx context.Context, path string, port int, prepare func(int) ([]string, error)) (*Program, error) {
 	args, err := prepare(port)
 	if err != nil {
 		return nil, err
@@ -57,7 +47,15 @@ func startProgramOnce(ctx context.Context, path string, prepare func(int) ([]str
 	if err != nil {
 		return nil, err
 	}
-	if err := awaitPort(ctx, proc, address(port)); err != nil {
+	dialer := net.Dialer{Timeout: answerTimeout}
+	err = await(ctx, proc, func(ctx context.Context) (bool, error) {
+		conn, err := dialer.DialContext(ctx, "tcp", address(port))
+		if err != nil {
+			return false, err
+		}
+		return proc.running(), conn.Close()
+	})
+	if err != nil {
 		_ = proc.kill()
 		return nil, fmt.Errorf("%w; it said last:\n%s", err, proc.log.String())
 	}
@@ -76,31 +74,6 @@ func findProgram(name string) (string, error) {
 		}
 	}
 	return "", fmt.Errorf("%w (install the package %s; scripts/need.sh does, in the sources)", err, name)
-}
-
-// awaitPort returns once something accepts connections at the address.
-func awaitPort(ctx context.Context, proc *process, addr string) error {
-	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
-	defer cancel()
-	poll := time.NewTicker(readyPoll)
-	defer poll.Stop()
-	dialer := net.Dialer{Timeout: answerTimeout}
-	for {
-		conn, err := dialer.DialContext(ctx, "tcp", addr)
-		if err == nil && proc.running() {
-			return conn.Close()
-		}
-		select {
-		case <-proc.done:
-			if strings.Contains(strings.ToLower(proc.log.String()), "address already in use") {
-				return errPortTaken
-			}
-			return errors.New("it ended at once")
-		case <-ctx.Done():
-			return fmt.Errorf("wait for it to listen: %w", errors.Join(ctx.Err(), err))
-		case <-poll.C:
-		}
-	}
 }
 
 // URL returns where the program listens.

@@ -4,10 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"os/exec"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
 )
@@ -45,7 +43,7 @@ type Redis struct {
 	port   int
 
 	mu   sync.Mutex
-	dir  string   // "" once stopped
+	dir  tempDir  // "" once stopped
 	proc *process // nil while not running, unless it ended by itself
 }
 
@@ -58,31 +56,13 @@ func StartRedis(ctx context.Context, options RedisOptions) (*Redis, error) {
 	if err != nil {
 		return nil, fmt.Errorf("start redis: %w", err)
 	}
-	for attempt := 1; ; attempt++ {
-		r, err := startRedisOnce(ctx, binary, options.Args)
-		if err == nil {
-			return r, nil
+	return onFreePort(func(port int) (*Redis, error) {
+		r := &Redis{binary: binary, args: options.Args, port: port}
+		if err := r.start(ctx); err != nil {
+			return nil, fmt.Errorf("start redis: %w", errors.Join(err, r.dir.remove()))
 		}
-		if !errors.Is(err, errPortTaken) || attempt == portAttempts {
-			return nil, fmt.Errorf("start redis: %w", err)
-		}
-	}
-}
-
-// startRedisOnce tries one port. It leaves nothing behind if it fails.
-func startRedisOnce(ctx context.Context, binary string, args []string) (*Redis, error) {
-	port, err := freePort()
-	if err != nil {
-		return nil, err
-	}
-	r := &Redis{binary: binary, args: args, port: port}
-	if err := r.makeDir(); err != nil {
-		return nil, err
-	}
-	if err := r.start(ctx); err != nil {
-		return nil, errors.Join(err, r.removeDir())
-	}
-	return r, nil
+		return r, nil
+	})
 }
 
 func findRedis(binary string) (string, error) {
@@ -118,7 +98,7 @@ func (r *Redis) PID() int {
 func (r *Redis) Stop() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if err := errors.Join(r.end((*process).gentle), r.removeDir()); err != nil {
+	if err := errors.Join(r.end((*process).gentle), r.dir.remove()); err != nil {
 		return fmt.Errorf("stop redis: %w", err)
 	}
 	return nil
@@ -206,71 +186,29 @@ func (r *Redis) end(by func(*process) error) error {
 	return nil
 }
 
-func (r *Redis) makeDir() error {
-	if r.dir != "" {
-		return nil
-	}
-	dir, err := os.MkdirTemp("", "offpath-redis-")
-	if err != nil {
-		return fmt.Errorf("make directory: %w", err)
-	}
-	r.dir = dir
-	return nil
-}
-
-func (r *Redis) removeDir() error {
-	if r.dir == "" {
-		return nil
-	}
-	if err := os.RemoveAll(r.dir); err != nil {
-		return fmt.Errorf("remove data: %w", err)
-	}
-	r.dir = ""
-	return nil
-}
+func (r *Redis) makeDir() error { return r.dir.make("offpath-redis-") }
 
 // start launches the process with whatever is in its directory, and waits until it answers. No
 // process is running; the caller holds r.mu, or is the only one to know r.
 func (r *Redis) start(ctx context.Context) error {
+	if err := r.makeDir(); err != nil {
+		return err
+	}
 	args := append([]string{
-		"--bind", host, "--port", strconv.Itoa(r.port), "--dir", r.dir,
+		"--bind", host, "--port", strconv.Itoa(r.port), "--dir", string(r.dir),
 		"--save", "", "--appendonly", "no", "--dbfilename", snapshotName,
 	}, r.args...)
 	proc, err := startProcess(r.binary, args...)
 	if err != nil {
 		return err
 	}
-	if err := awaitRedis(ctx, proc, r.Addr()); err != nil {
+	client := adminClient(r.Addr())
+	defer client.Close()
+	err = await(ctx, proc, func(ctx context.Context) (bool, error) { return answers(ctx, client, proc.pid()) })
+	if err != nil {
 		_ = proc.kill()
 		return fmt.Errorf("%w; its log ends:\n%s", err, proc.log.String())
 	}
 	r.proc = proc
 	return nil
-}
-
-// awaitRedis returns once the process answers at the address.
-func awaitRedis(ctx context.Context, proc *process, addr string) error {
-	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
-	defer cancel()
-	client := adminClient(addr)
-	defer client.Close()
-	poll := time.NewTicker(readyPoll)
-	defer poll.Stop()
-
-	for {
-		ready, err := answers(ctx, client, proc.pid())
-		if ready {
-			return nil
-		}
-		select {
-		case <-proc.done:
-			if strings.Contains(proc.log.String(), "ddress already in use") {
-				return errPortTaken
-			}
-			return errors.New("redis ended at once")
-		case <-ctx.Done():
-			return fmt.Errorf("wait for an answer of redis: %w", errors.Join(ctx.Err(), err))
-		case <-poll.C:
-		}
-	}
 }

@@ -85,7 +85,7 @@ func (r *Redis) SaveTo(ctx context.Context, path string) error {
 }
 
 // snapshot is the file that redis-server writes, and loads when it starts.
-func (r *Redis) snapshot() string { return filepath.Join(r.dir, snapshotName) }
+func (r *Redis) snapshot() string { return filepath.Join(string(r.dir), snapshotName) }
 
 func (r *Redis) forgetSnapshot() error {
 	if err := os.Remove(r.snapshot()); err != nil && !errors.Is(err, os.ErrNotExist) {

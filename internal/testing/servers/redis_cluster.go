@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
-	"time"
 )
 
 // slots is the number of hash slots of every Redis Cluster.
@@ -95,19 +94,11 @@ func (c *RedisCluster) WaitOK(ctx context.Context) error {
 func (r *Redis) waitClusterOK(ctx context.Context, coverage string) error {
 	client := adminClient(r.Addr())
 	defer client.Close()
-	poll := time.NewTicker(readyPoll)
-	defer poll.Stop()
-	for {
+	return await(ctx, nil, func(ctx context.Context) (bool, error) {
 		info, err := client.ClusterInfo(ctx).Result()
-		if infoField(info, "cluster_state") == "ok" && infoField(info, coverage) == strconv.Itoa(slots) {
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("node %s: %w; it says:\n%s", r.Addr(), errors.Join(ctx.Err(), err), info)
-		case <-poll.C:
-		}
-	}
+		ok := infoField(info, "cluster_state") == "ok" && infoField(info, coverage) == strconv.Itoa(slots)
+		return ok, errors.Join(err, fmt.Errorf("node %s says:\n%s", r.Addr(), info))
+	})
 }
 
 // Addrs returns the nodes' addresses, in order.

@@ -13,15 +13,7 @@ import (
 	"github.com/offpath-io/offpath/internal/testing/servers/serverstest"
 )
 
-// expect reports what was found unless it is as expected.
-func expect(t *testing.T, ok bool, found string, args ...any) {
-	if !ok {
-		t.Helper()
-		t.Errorf(found, args...)
-	}
-}
-
-// require is expect for what the rest of a test needs.
+// require ends the test with what was found, unless that is as expected.
 func require(t *testing.T, ok bool, found string, args ...any) {
 	if !ok {
 		t.Helper()
@@ -43,34 +35,23 @@ func refuses(addr string) bool {
 	return errors.Is(err, syscall.ECONNREFUSED)
 }
 
-func entries(t *testing.T, dir string) (names []string) {
+// wantFiles checks how many files and directories are in the temporary directory.
+func wantFiles(t *testing.T, want int) {
 	t.Helper()
-	list, err := os.ReadDir(dir)
-	must(t, err)
-	for _, entry := range list {
-		names = append(names, entry.Name())
-	}
-	return names
-}
-
-// nothingLeft fails if there is something in the temporary directory.
-func nothingLeft(t *testing.T) {
-	t.Helper()
-	left := entries(t, os.TempDir())
-	expect(t, len(left) == 0, "left: %v", left)
+	left, err := os.ReadDir(os.TempDir())
+	require(t, err == nil && len(left) == want, "in the temporary directory: %v, %v, want %d", left, err, want)
 }
 
 func TestStopEndsEverything(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir())
 	must(t, serverstest.JetStream(t).Stop())
 	r := serverstest.Redis(t)
-	left := entries(t, os.TempDir())
-	require(t, len(left) == 1, "while it runs the temporary directory holds %v, want one directory", left)
+	wantFiles(t, 1)
 	for range 2 { // to stop what is stopped is no error
 		must(t, r.Stop())
 		require(t, refuses(r.Addr()) && r.PID() == 0, "still running after Stop")
 	}
-	nothingLeft(t)
+	wantFiles(t, 0)
 	must(t, r.Restart(t.Context()))
 }
 
@@ -89,13 +70,9 @@ func TestRedisStartErrors(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Setenv("TMPDIR", t.TempDir())
-			r, err := servers.StartRedis(test.ctx, test.options)
-			if err == nil {
-				r.Stop()
-				t.Fatal("no error")
-			}
-			expect(t, strings.Contains(err.Error(), test.want), "error %q does not say %q", err, test.want)
-			nothingLeft(t)
+			_, err := servers.StartRedis(test.ctx, test.options)
+			require(t, err != nil && strings.Contains(err.Error(), test.want), "error %v does not say %q", err, test.want)
+			wantFiles(t, 0)
 		})
 	}
 }
@@ -107,5 +84,5 @@ func TestRedisRestartSaysThatThePortIsTaken(t *testing.T) {
 	must(t, err)
 	defer intruder.Close()
 	err = r.Restart(t.Context())
-	expect(t, err != nil && strings.Contains(err.Error(), "port taken"), "restart on a taken port: %v", err)
+	require(t, err != nil && strings.Contains(err.Error(), "port taken"), "restart on a taken port: %v", err)
 }

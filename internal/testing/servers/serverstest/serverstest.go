@@ -17,32 +17,28 @@ import (
 // "100mb"), and stops it when the test is over.
 func Redis(t testing.TB, args ...string) *servers.Redis {
 	t.Helper()
-	r, err := servers.StartRedis(t.Context(), servers.RedisOptions{Args: args})
-	if err != nil {
-		t.Fatal(err)
-	}
-	stopAfter(t, r.Stop)
-	return r
+	return running(servers.StartRedis(t.Context(), servers.RedisOptions{Args: args}))(t)
 }
 
 // RedisCluster starts a private Redis Cluster of three masters and stops it when the test is over.
 // The start takes 2 s; share one between subtests.
 func RedisCluster(t testing.TB) *servers.RedisCluster {
 	t.Helper()
-	c, err := servers.StartRedisCluster(t.Context(), 3)
-	if err != nil {
-		t.Fatal(err)
-	}
-	stopAfter(t, c.Stop)
-	return c
+	return running(servers.StartRedisCluster(t.Context(), 3))(t)
 }
 
 // NATS starts a private nats-server without JetStream and stops it when the test is over.
-func NATS(t testing.TB) *servers.NATS { return startNATS(t, servers.NATSOptions{}) }
+func NATS(t testing.TB) *servers.NATS { return NATSWith(t, servers.NATSOptions{}) }
 
 // JetStream starts a private nats-server with JetStream, whose files are in a temporary directory,
 // and stops it when the test is over.
-func JetStream(t testing.TB) *servers.NATS { return startNATS(t, servers.NATSOptions{JetStream: true}) }
+func JetStream(t testing.TB) *servers.NATS { return NATSWith(t, servers.NATSOptions{JetStream: true}) }
+
+// NATSWith starts a private nats-server as these options say, and stops it when the test is over.
+func NATSWith(t testing.TB, options servers.NATSOptions) *servers.NATS {
+	t.Helper()
+	return running(servers.StartNATS(options))(t)
+}
 
 // patience is how long a server may take for anything. The library's own bounds, 2 s for a
 // connection and 5 s for a request of JetStream, fail a test whose machine stands still for a while.
@@ -52,12 +48,9 @@ const patience = time.Minute
 // with further options, if given. It is closed when the test is over.
 func Connect(t testing.TB, url string, options ...nats.Option) *nats.Conn {
 	t.Helper()
-	conn, err := nats.Connect(url, append([]nats.Option{
+	conn := must(nats.Connect(url, append([]nats.Option{
 		nats.MaxReconnects(-1), nats.ReconnectWait(10 * time.Millisecond), nats.Timeout(patience),
-	}, options...)...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	}, options...)...))(t)
 	t.Cleanup(conn.Close)
 	return conn
 }
@@ -65,22 +58,13 @@ func Connect(t testing.TB, url string, options ...nats.Option) *nats.Conn {
 // JetStreamOf returns JetStream of a connection.
 func JetStreamOf(t testing.TB, conn *nats.Conn) jetstream.JetStream {
 	t.Helper()
-	js, err := jetstream.New(conn, jetstream.WithDefaultTimeout(patience))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return js
+	return must(jetstream.New(conn, jetstream.WithDefaultTimeout(patience)))(t)
 }
 
 // Bucket opens a key-value bucket of the server at url, as anybody sees it who may write into it.
 func Bucket(t testing.TB, url, name string) jetstream.KeyValue {
 	t.Helper()
-	js := JetStreamOf(t, Connect(t, url))
-	kv, err := js.KeyValue(t.Context(), name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return kv
+	return must(JetStreamOf(t, Connect(t, url)).KeyValue(t.Context(), name))(t)
 }
 
 // DropBucket deletes a key-value bucket of the server at url, so that it can be made again at once.
@@ -90,9 +74,7 @@ func Bucket(t testing.TB, url, name string) jetstream.KeyValue {
 func DropBucket(t testing.TB, url, name string) {
 	t.Helper()
 	js := JetStreamOf(t, Connect(t, url))
-	if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "another", Subjects: []string{"another"}}); err != nil {
-		t.Fatal(err)
-	}
+	must(js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "another", Subjects: []string{"another"}}))(t)
 	if err := js.DeleteKeyValue(t.Context(), name); err != nil {
 		t.Fatal(err)
 	}
@@ -102,39 +84,16 @@ func DropBucket(t testing.TB, url, name string) {
 // system chose could be given to any client as its own, while nobody listens there.
 func Address(t testing.TB) string {
 	t.Helper()
-	address, err := servers.FreeAddress()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return address
-}
-
-// NATSWith starts a private nats-server as these options say, and stops it when the test is over.
-func NATSWith(t testing.TB, options servers.NATSOptions) *servers.NATS {
-	t.Helper()
-	return startNATS(t, options)
-}
-
-func startNATS(t testing.TB, options servers.NATSOptions) *servers.NATS {
-	t.Helper()
-	n, err := servers.StartNATS(options)
-	if err != nil {
-		t.Fatal(err)
-	}
-	stopAfter(t, n.Stop)
-	return n
+	return must(servers.FreeAddress())(t)
 }
 
 // NATSCluster starts a private cluster of three nats-servers without JetStream and stops it when
 // the test is over.
 func NATSCluster(t testing.TB) []*servers.NATS {
 	t.Helper()
-	cluster, err := servers.StartNATSCluster(3)
-	if err != nil {
-		t.Fatal(err)
-	}
+	cluster := must(servers.StartNATSCluster(3))(t)
 	for _, n := range cluster {
-		stopAfter(t, n.Stop)
+		running(n, nil)(t)
 	}
 	return cluster
 }
@@ -143,18 +102,30 @@ func NATSCluster(t testing.TB) []*servers.NATS {
 // over.
 func Program(t testing.TB, options servers.ProgramOptions) *servers.Program {
 	t.Helper()
-	p, err := servers.StartProgram(t.Context(), options)
-	if err != nil {
-		t.Fatal(err)
-	}
-	stopAfter(t, p.Stop)
-	return p
+	return running(servers.StartProgram(t.Context(), options))(t)
 }
 
-func stopAfter(t testing.TB, stop func() error) {
-	t.Cleanup(func() {
-		if err := stop(); err != nil {
-			t.Error(err)
+// running returns a server that was started, and stops it when the test is over.
+func running[T interface{ Stop() error }](server T, err error) func(testing.TB) T {
+	return func(t testing.TB) T {
+		t.Helper()
+		must(server, err)(t)
+		t.Cleanup(func() {
+			if err := server.Stop(); err != nil {
+				t.Error(err)
+			}
+		})
+		return server
+	}
+}
+
+// must returns the result of a call, unless it has failed: then the test ends.
+func must[T any](v T, err error) func(testing.TB) T {
+	return func(t testing.TB) T {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
 		}
-	})
+		return v
+	}
 }
