@@ -2,6 +2,7 @@ package bustest
 
 import (
 	"context"
+	"errors"
 	"testing"
 
 	natsgo "github.com/nats-io/nats.go"
@@ -16,13 +17,7 @@ func TestOlderPartsHearNoNewerFormats(t *testing.T) {
 	n := newNATS(serverstest.NATS(t).URL())
 	worker, checker := n.Worker(t), n.Checker(t, "c")
 	var toWorker, toChecker heard
-	must := func(err error) {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	must(worker.Attend([]bool{true}, []bool{true}))
+	noError(t, worker.Attend([]bool{true}, []bool{true}))
 	defer serve(t, func(ctx context.Context) error {
 		return worker.Serve(ctx, func(kind events.Kind, data []byte, _ func([]byte) error) { toWorker.note(kind, data) })
 	})()
@@ -32,25 +27,20 @@ func TestOlderPartsHearNoNewerFormats(t *testing.T) {
 	conn := n.connect(t, "older")
 	older := make(chan *natsgo.Msg, 100)
 	for _, subject := range []string{"test.report.v1.>", "test.alarm.v1.>"} {
-		_, err := conn.ChanSubscribe(subject, older)
-		must(err)
+		must(conn.ChanSubscribe(subject, older))(t)
 	}
-	must(conn.Flush())
+	noError(t, conn.Flush())
 	send := func(format uint32) {
 		t.Helper()
-		report, err := events.Append(nil, &events.Report{Epoch: 1, Sequence: 1, Format: format})
-		must(err)
-		alarm, err := events.Append(nil, &events.Alarm{Shard: 0, Version: 1, Format: format})
-		must(err)
-		must(checker.Report(0, false, report))
-		must(checker.Report(0, true, report))
-		must(worker.Alarm(0, alarm))
+		report := must(events.Append(nil, &events.Report{Epoch: 1, Sequence: 1, Format: format}))(t)
+		alarm := must(events.Append(nil, &events.Alarm{Shard: 0, Version: 1, Format: format}))(t)
+		noError(t, errors.Join(checker.Report(0, false, report), checker.Report(0, true, report), worker.Alarm(0, alarm)))
 	}
 	wait(t, "parts of this build hear both", func() bool {
 		send(events.FormatRefunds)
 		return toWorker.count(events.KindReport) >= 4 && toChecker.count(events.KindAlarm) >= 2
 	})
-	must(conn.Flush())
+	noError(t, conn.Flush())
 	if len(older) != 0 {
 		t.Errorf("older parts hear %d messages of a newer format", len(older))
 	}
