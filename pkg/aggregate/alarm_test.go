@@ -226,7 +226,7 @@ func TestAlarmsThatCannotBeSent(t *testing.T) {
 // told.
 func TestAlarmsOfBatchesThatOvertakeEachOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := &slow{Store: memstore.New(), takes: time.Millisecond}
+		store := &faulty{Store: memstore.New(), takes: time.Millisecond}
 		store.after.Store(int64(200 * time.Millisecond))
 		r := run(t, store, func(o *aggregate.Options) { o.AlarmEvery = time.Second })
 		now := time.Now().UnixNano()

@@ -1,14 +1,9 @@
 package aggregate_test
 
 import (
-	"bytes"
-	"context"
 	"errors"
 	"fmt"
-	"log/slog"
-	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -20,15 +15,6 @@ import (
 	"github.com/offpath-io/offpath/pkg/aggregate/storage"
 	"github.com/offpath-io/offpath/pkg/events"
 )
-
-func (b *silent) wantAttended(t *testing.T, why string, want ...bool) {
-	t.Helper()
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if !slices.Equal(b.attended, want) {
-		t.Errorf("%s: attends to %v, want %v", why, b.attended, want)
-	}
-}
 
 // A shard that the store takes no batch of is left at once to whoever can write to it, and taken up
 // again when the store does, also without any traffic.
@@ -59,37 +45,18 @@ func TestAShardInTroubleIsLeft(t *testing.T) {
 	d.bus.wantAttended(t, "what fails for its content", true, true)
 }
 
-// unattended is a bus that cannot subscribe.
-type unattended struct {
-	silent
-	attends, tells int
-}
-
-func (b *unattended) Attend(_, _ []bool) error {
-	b.attends++
-	return errors.New("no subscriptions")
-}
-
-func (b *unattended) Tell(member []byte) error {
-	b.tells++
-	return b.silent.Tell(member)
-}
-
 // TestFailedSubscriptions: they are tried again every 250 ms. Others are told no more often than
 // that, and the log only now and then.
 func TestFailedSubscriptions(t *testing.T) {
-	bus, log := &unattended{}, new(bytes.Buffer)
-	d := coldFixture(t, memstore.New(), func(o *aggregate.Options) {
-		o.Bus, o.Log = bus, slog.New(slog.NewTextHandler(log, nil))
-	})
-	bus.hear = d.hear
+	d := coldFixture(t, memstore.New())
+	d.bus.unattended = errors.New("no subscriptions")
 	for now := start; now < start+20*second; now += 5 * ms {
 		d.step(now)
 	}
-	if bus.attends < 60 || bus.attends > 100 || bus.tells > 100 {
-		t.Errorf("%d attempts and %d messages in 20 s", bus.attends, bus.tells)
+	if d.bus.attends < 60 || d.bus.attends > 100 || d.bus.tells > 100 {
+		t.Errorf("%d attempts and %d messages in 20 s", d.bus.attends, d.bus.tells)
 	}
-	if n := strings.Count(log.String(), "cannot subscribe"); n < 1 || n > 3 {
+	if n := strings.Count(d.log.String(), "cannot subscribe"); n < 1 || n > 3 {
 		t.Errorf("logged %d times in 20 s", n)
 	}
 }
@@ -203,7 +170,7 @@ func TestAShardThatHangsIsLeft(t *testing.T) {
 		{"nobody else does", 0, true, true, true},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			store := &slow{Store: memstore.New()}
+			store := &faulty{Store: memstore.New()}
 			store.after.Store(second)
 			r := run(t, store)
 			for i := range 50 {
@@ -272,7 +239,7 @@ func TestAShardThatIsTooMuchIsLeft(t *testing.T) {
 		{"it does not, but nobody else serves it", 40, 0, false, true},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			store := &slow{Store: memstore.New(), takes: 200 * time.Millisecond}
+			store := &faulty{Store: memstore.New(), takes: 200 * time.Millisecond}
 			r := run(t, store, func(o *aggregate.Options) {
 				l := o.Bus.(*line)
 				l.hear = func(said []byte) {
@@ -307,7 +274,7 @@ func TestAShardThatIsTooMuchIsLeft(t *testing.T) {
 // good.
 func TestAShardIsNotLeftForGood(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := run(t, &slow{Store: memstore.New(), takes: 250 * time.Millisecond})
+		r := run(t, &faulty{Store: memstore.New(), takes: 250 * time.Millisecond})
 		for i := range uint64(200) {
 			r.hear(&events.Member{Id: 77, Sent: time.Now().UnixNano(), Shards: 1, Serves: []byte{1}})
 			r.send(report(1, i+1, perSecond(time.Now().UnixNano()), own{"a", 0, 1}))
@@ -322,27 +289,16 @@ func TestAShardIsNotLeftForGood(t *testing.T) {
 // If the store is slow for all aggregators alike, one of them keeps the shard, and answers.
 func TestASlowStoreOfAll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := memstore.New()
-		bus := membus.New(membus.Options{})
-		ctx, stop := context.WithCancel(t.Context())
-		var ends sync.WaitGroup
+		store, n := memstore.New(), newNetwork(t, membus.Faults{})
 		var workers []*aggregate.Worker
 		for id := range uint64(3) {
-			w := newWorker(t, aggregate.Options{
-				Store: &slow{Store: store, takes: 300 * time.Millisecond}, Bus: bus.Worker(), ID: id + 1,
-			}, nil)
-			workers = append(workers, w)
-			ends.Go(func() { _ = w.Run(ctx) })
+			workers = append(workers, n.start(aggregate.Options{Store: &faulty{Store: store, takes: 300 * time.Millisecond}, ID: id + 1}))
 		}
-		ends.Go(func() { _ = bus.Run(ctx) })
-		defer func() { stop(); ends.Wait() }()
-		checker, answered := bus.Checker("c"), 0
-		ends.Go(func() {
-			_ = checker.Listen(ctx, func(kind events.Kind, data []byte) {
-				if m, err := events.DecodeRefresh(data); kind == events.KindRefresh && err == nil && m.GetError() == "" {
-					answered++
-				}
-			})
+		checker, answered := n.Checker("c"), 0
+		checker.Attach(func(kind events.Kind, data []byte) {
+			if m, err := events.DecodeRefresh(data); kind == events.KindRefresh && err == nil && m.GetError() == "" {
+				answered++
+			}
 		})
 		time.Sleep(10 * time.Second)
 		owner, moves := -1, 0
@@ -371,20 +327,11 @@ func TestASlowStoreOfAll(t *testing.T) {
 func TestNobodyOwnsWhatItNeverReached(t *testing.T) {
 	const shards = 8
 	synctest.Test(t, func(t *testing.T) {
-		store, bus := memstore.New(), membus.New(membus.Options{})
-		ctx, stop := context.WithCancel(t.Context())
-		var ends sync.WaitGroup
-		defer ends.Wait()
-		defer stop()
-		ends.Go(func() { _ = bus.Run(ctx) })
-		start := func(id uint64, store storage.Store) *aggregate.Worker {
-			w := newWorker(t, aggregate.Options{Store: store, Bus: bus.Worker(), ID: id, Shards: shards}, nil)
-			ends.Go(func() { _ = w.Run(ctx) })
-			return w
-		}
-		works := start(1, store)
+		store, n := memstore.New(), newNetwork(t, membus.Faults{})
+		works := n.start(aggregate.Options{Store: store, ID: 1, Shards: shards})
 		time.Sleep(5 * time.Second)
-		hangs := start(2, &faulty{Store: store, hangs: func(uint32) bool { return true }})
+		away := &faulty{Store: store, hangs: func(uint32) bool { return true }}
+		hangs := n.start(aggregate.Options{Store: away, ID: 2, Shards: shards})
 		for range 1000 {
 			time.Sleep(10 * time.Millisecond)
 			if n := hangs.Stats().Owned; n > 0 {

@@ -4,10 +4,8 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"io"
 	"log/slog"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -16,23 +14,8 @@ import (
 	"github.com/offpath-io/offpath/internal/testing/membus"
 	"github.com/offpath-io/offpath/pkg/aggregate"
 	"github.com/offpath-io/offpath/pkg/aggregate/memstore"
-	"github.com/offpath-io/offpath/pkg/aggregate/storage"
 	"github.com/offpath-io/offpath/pkg/events"
 )
-
-// distant is a store with a clock an hour ahead, the answers of which take their time: so a look at
-// the clock is off by half of that.
-type distant struct {
-	*memstore.Store
-	takes atomic.Int64
-}
-
-func (s *distant) Join(ctx context.Context, shards int) (storage.Fleet, error) {
-	fleet, err := s.Store.Join(ctx, shards)
-	fleet.Time = time.Now().Add(time.Hour)
-	time.Sleep(time.Duration(s.takes.Load()))
-	return fleet, err
-}
 
 // TestASlowStoreSetsNoWrongTime: an aggregator that starts while the store takes a second to answer
 // is never further off than it says: what it needs to know it learns from another one, or it says
@@ -40,27 +23,22 @@ func (s *distant) Join(ctx context.Context, shards int) (storage.Fleet, error) {
 func TestASlowStoreSetsNoWrongTime(t *testing.T) {
 	for _, alone := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {
-			ctx, stop := context.WithCancel(t.Context())
-			bus := membus.New(membus.Options{Faults: membus.Faults{Delay: time.Millisecond}})
-			store, ended := &distant{Store: memstore.New()}, make(chan error, 3)
-			go func() { ended <- bus.Run(ctx) }()
-			start := func() *aggregate.Worker {
-				w := newWorker(t, aggregate.Options{Store: store, Bus: bus.Worker()}, nil)
-				go func() { ended <- w.Run(ctx) }()
-				return w
+			n, store := newNetwork(t, membus.Faults{Delay: time.Millisecond}), &faulty{Store: memstore.New()}
+			var takes atomic.Int64
+			store.clock = func() int64 { // an hour ahead; so late an answer is off by half of what it takes
+				defer time.Sleep(time.Duration(takes.Load()))
+				return time.Now().Add(time.Hour).UnixNano()
 			}
-			running := 2
 			if !alone {
-				running++
-				start()
+				n.start(aggregate.Options{Store: store})
 				time.Sleep(5 * time.Second)
 			}
-			store.takes.Store(second)
-			w, answers, welcomed := start(), newAnswers(t), 0
+			takes.Store(second)
+			w, answers, welcomed := n.start(aggregate.Options{Store: store}), newAnswers(t), 0
 			for i := range 150 {
 				time.Sleep(100 * time.Millisecond)
 				if i == 100 {
-					store.takes.Store(ms)
+					takes.Store(ms)
 				}
 				now := time.Now()
 				w.Receive(now.UnixNano(), events.KindHello, encode(t, &events.Hello{Epoch: 1}), answers.welcomes.reply)
@@ -79,12 +57,6 @@ func TestASlowStoreSetsNoWrongTime(t *testing.T) {
 			if welcomed < 100 {
 				t.Errorf("alone %v: %d of 150 hellos answered", alone, welcomed)
 			}
-			stop()
-			for range running {
-				if err := <-ended; err != nil {
-					t.Error(err)
-				}
-			}
 		})
 	}
 }
@@ -101,23 +73,13 @@ func (h slowLog) Handle(context.Context, slog.Record) error {
 // the worker is held up right after the store has answered.
 func TestASlowLogSetsNoWrongTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		ctx, stop := context.WithCancel(t.Context())
-		store := &faulty{Store: memstore.New()}
-		store.have(faults{join: errors.New("away")})
-		w := newWorker(t, aggregate.Options{
-			Store: store, Bus: &silent{}, Log: slog.New(slowLog{slog.NewTextHandler(io.Discard, nil)}),
-		}, nil)
-		ended := make(chan error)
-		go func() { ended <- w.Run(ctx) }()
+		store := &faulty{Store: memstore.New(), faults: faults{join: errAway}}
+		r := run(t, store, func(o *aggregate.Options) { o.Log = slog.New(slowLog{o.Log.Handler()}) })
 		time.Sleep(time.Second)
 		store.have(faults{})
 		time.Sleep(10 * time.Second)
-		if off := -time.Until(w.Now()); off != 0 {
+		if off := -time.Until(r.worker.Now()); off != 0 {
 			t.Errorf("it is %v off", off)
-		}
-		stop()
-		if err := <-ended; err != nil {
-			t.Error(err)
 		}
 	})
 }
@@ -166,40 +128,19 @@ func TestWithoutMembers(t *testing.T) {
 	}
 }
 
-// unrecorded is a store that may keep no offset.
-type unrecorded struct {
-	*faulty
-	refuses atomic.Bool
-}
-
-func (s *unrecorded) KeepOffset(ctx context.Context, was, offset time.Duration) error {
-	if s.refuses.Load() {
-		return errors.New("no room")
-	}
-	return s.Store.KeepOffset(ctx, was, offset)
-}
-
 // TestAnOffsetThatIsNotKept: the log says so, now and then, and that the fleet's time goes on when
 // the offset is on record.
 func TestAnOffsetThatIsNotKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var step atomic.Int64
-		store := &unrecorded{faulty: &faulty{Store: memstore.New()}}
+		store := &faulty{Store: memstore.New(), faults: faults{keep: errors.New("no room")}}
 		store.clock = func() int64 { return time.Now().UnixNano() + step.Load() }
-		store.refuses.Store(true)
 		var log bytes.Buffer
 		logged := func(text string) int {
 			synctest.Wait()
 			return strings.Count(log.String(), text)
 		}
-		bus := membus.New(membus.Options{})
-		ctx, stop := context.WithCancel(t.Context())
-		var ends sync.WaitGroup
-		defer ends.Wait()
-		defer stop()
-		ends.Go(func() { _ = bus.Run(ctx) })
-		w := newWorker(t, aggregate.Options{Store: store, Bus: bus.Worker(), Log: slog.New(slog.NewTextHandler(&log, nil))}, nil)
-		ends.Go(func() { _ = w.Run(ctx) })
+		newNetwork(t, membus.Faults{}).start(aggregate.Options{Store: store, Log: logTo(&log)})
 		time.Sleep(5 * time.Second)
 		step.Store(int64(-time.Minute))
 		time.Sleep(20 * time.Second)
@@ -207,7 +148,7 @@ func TestAnOffsetThatIsNotKept(t *testing.T) {
 		if refused < 1 || refused > 2 || goesOn > 0 {
 			t.Errorf("refused %d times, goes on %d times:\n%s", refused, goesOn, &log)
 		}
-		store.refuses.Store(false)
+		store.have(faults{})
 		time.Sleep(20 * time.Second)
 		if n := logged("goes on without a step"); n != 1 {
 			t.Errorf("goes on %d times:\n%s", n, &log)

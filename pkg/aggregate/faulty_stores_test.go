@@ -10,9 +10,8 @@ import (
 	"github.com/offpath-io/offpath/pkg/aggregate/storage"
 )
 
-// The stores of this file misbehave, each in one way, on top of another.
-
-// faulty is a store that fails before or after it has done what it was asked to, or answers badly.
+// faulty is a store that fails before or after it has done what it was asked to, answers badly, or
+// takes its time. It sees to it that no checker has reports in two batches at once.
 type faulty struct {
 	storage.Store
 	clock func() int64          // what Join says, if it is set
@@ -21,15 +20,19 @@ type faulty struct {
 	hook func(batch *storage.Batch, do func() (storage.Applied, error)) (storage.Applied, error)
 	// hangs, if it is set, says which shards' batches are never answered.
 	hangs func(shard uint32) bool
+	takes time.Duration // before a batch is applied
+	after atomic.Int64  // nanoseconds from applying to answering
 	// lease, if it is set, is what becomes of a lease batch.
 	lease func(*storage.LeaseBatch) error
 
 	mu sync.Mutex
 	faults
-	batches, largest int // how many, and how many keys the largest has
+	batches, largest int             // how many, and how many keys the largest has
+	current          map[uint64]bool // the checkers whose reports are in batches
+	atOnce, most     int             // batches under way
 }
 
-type faults struct{ join, before, after error }
+type faults struct{ join, keep, before, after error }
 
 func (s *faulty) have(f faults) {
 	s.mu.Lock()
@@ -54,14 +57,28 @@ func (s *faulty) Join(ctx context.Context, shards int) (storage.Fleet, error) {
 	return fleet, err
 }
 
+func (s *faulty) KeepOffset(ctx context.Context, was, offset time.Duration) error {
+	if err := s.now().keep; err != nil {
+		return err
+	}
+	return s.Store.KeepOffset(ctx, was, offset)
+}
+
 func (s *faulty) Apply(ctx context.Context, batch *storage.Batch) (storage.Applied, error) {
-	s.mu.Lock()
-	s.batches, s.largest = s.batches+1, max(s.largest, len(batch.Keys))
-	s.mu.Unlock()
 	if s.hangs != nil && s.hangs(batch.Shard) {
 		<-ctx.Done()
 		return storage.Applied{}, ctx.Err()
 	}
+	s.enter(batch)
+	defer s.leave(batch)
+	if s.takes > 0 {
+		select {
+		case <-time.After(s.takes):
+		case <-ctx.Done():
+			return storage.Applied{}, ctx.Err()
+		}
+	}
+	defer time.Sleep(time.Duration(s.after.Load()))
 	return attempt(s.now(), func() (storage.Applied, error) {
 		do := func() (storage.Applied, error) { return s.Store.Apply(ctx, batch) }
 		if s.hook != nil {
@@ -69,6 +86,32 @@ func (s *faulty) Apply(ctx context.Context, batch *storage.Batch) (storage.Appli
 		}
 		return do()
 	})
+}
+
+func (s *faulty) enter(batch *storage.Batch) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.batches, s.largest = s.batches+1, max(s.largest, len(batch.Keys))
+	s.atOnce++
+	s.most = max(s.most, s.atOnce)
+	if s.current == nil {
+		s.current = make(map[uint64]bool)
+	}
+	for _, m := range batch.Marks {
+		if s.current[m.Epoch] {
+			panic(fmt.Sprintf("checker %d has a report in two batches at once", m.Epoch))
+		}
+		s.current[m.Epoch] = true
+	}
+}
+
+func (s *faulty) leave(batch *storage.Batch) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.atOnce--
+	for _, m := range batch.Marks {
+		delete(s.current, m.Epoch)
+	}
 }
 
 func (s *faulty) Lease(ctx context.Context, batch *storage.LeaseBatch) (storage.Leased, error) {
@@ -96,68 +139,4 @@ func attempt[T any](f faults, do func() (T, error)) (T, error) {
 		return nothing, f.after
 	}
 	return done, err
-}
-
-// slow is a store that takes its time, and for one shard never answers.
-type slow struct {
-	storage.Store
-	takes time.Duration // before it applies
-	after atomic.Int64  // nanoseconds from applying to answering
-	hangs uint32        // 0: none
-
-	mu      sync.Mutex
-	current map[uint64]bool // the checkers whose reports are in batches
-	now     int             // how many batches are under way
-	atOnce  int
-}
-
-func (s *slow) Apply(ctx context.Context, batch *storage.Batch) (storage.Applied, error) {
-	takes := s.takes
-	if s.hangs != 0 && batch.Shard == s.hangs {
-		takes = time.Hour
-	} else {
-		s.enter(batch)
-		defer s.leave(batch)
-	}
-	select {
-	case <-time.After(takes):
-	case <-ctx.Done():
-		return storage.Applied{}, ctx.Err()
-	}
-	after := time.Duration(s.after.Load())
-	applied, err := s.Store.Apply(ctx, batch)
-	time.Sleep(after)
-	return applied, err
-}
-
-func (s *slow) enter(batch *storage.Batch) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.now++
-	s.atOnce = max(s.atOnce, s.now)
-	if s.current == nil {
-		s.current = make(map[uint64]bool)
-	}
-	for _, m := range batch.Marks {
-		if s.current[m.Epoch] {
-			panic(fmt.Sprintf("checker %d has a report in two batches at once", m.Epoch))
-		}
-		s.current[m.Epoch] = true
-	}
-}
-
-// most is how many batches were under way at once.
-func (s *slow) most() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.atOnce
-}
-
-func (s *slow) leave(batch *storage.Batch) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.now--
-	for _, m := range batch.Marks {
-		delete(s.current, m.Epoch)
-	}
 }

@@ -228,7 +228,7 @@ func TestLeasesWhenTheStoreFails(t *testing.T) {
 // Lease requests do not wait for reports, and a worker that stops answers those it has.
 func TestLeasesDoNotWaitForReports(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := run(t, &slow{Store: memstore.New(), takes: time.Second})
+		r := run(t, &faulty{Store: memstore.New(), takes: time.Second})
 		for epoch := range uint64(3) { // more than there are hands
 			r.send(report(epoch+1, 1, perSecond(time.Now().UnixNano()), own{"a", 0, 1}))
 			time.Sleep(3 * time.Millisecond)

@@ -1,8 +1,6 @@
 package aggregate_test
 
 import (
-	"bytes"
-	"log/slog"
 	"strings"
 	"testing"
 
@@ -24,12 +22,11 @@ func TestALossIsReportedOnce(t *testing.T) {
 		{"failed over", 100, 71, false, "the last 29 of 100 batches"},
 		{"with all workers away", 20, 0, true, "all of 20 batches"},
 	} {
-		var log bytes.Buffer
 		memory := new(memstore.Memory)
-		logged := func(o *aggregate.Options) { o.Log, o.Memory = slog.New(slog.NewTextHandler(&log, nil)), memory }
+		kept := func(o *aggregate.Options) { o.Memory = memory }
 		store := memstore.New()
 		copied := store.Snapshot()
-		d := newFixture(t, store, logged)
+		d := newFixture(t, store, kept)
 		other := newFixture(t, store) // learns of the state by its first answer
 		other.exchange(start, report(2, 1, perSecond(start), own{"a", 0, 1}))
 		m := report(1, 0, perSecond(start), own{"a", 0, 1})
@@ -42,20 +39,20 @@ func TestALossIsReportedOnce(t *testing.T) {
 		store.Restore(copied)
 		if c.restarted {
 			d.step(start + 2*second) // when it tells the memory
-			d = newFixture(t, store, logged)
+			d = newFixture(t, store, kept)
 		}
 		for range 3 {
 			m.Sequence++
 			d.exchange(start, m)
 		}
 		other.exchange(start, report(2, 2, perSecond(start), own{"a", 0, 1}))
-		if n := strings.Count(log.String(), "lost data"); n != 1 || !strings.Contains(log.String(), c.want) {
-			t.Errorf("%s: the log says %d times, want %q:\n%s", c.name, n, c.want, log.String())
-		}
 		for _, w := range []*fixture{d, other} {
-			got := w.worker.Stats()
-			if lost := int64(c.batches - c.kept); got.Losses != 1 || got.LostBatches != lost || got.LastLoss.String() != c.want || got.LastLoss.At == 0 {
-				t.Errorf("%s: %d losses, %d batches, %+v", c.name, got.Losses, got.LostBatches, got.LastLoss)
+			got, lost, last := w.worker.Stats(), int64(c.batches-c.kept), w.worker.Stats().LastLoss
+			if got.Losses != 1 || got.LostBatches != lost || last.String() != c.want || last.At == 0 {
+				t.Errorf("%s: %d losses, %d batches, %+v", c.name, got.Losses, got.LostBatches, last)
+			}
+			if n := strings.Count(w.log.String(), "lost data"); n != 1 || !strings.Contains(w.log.String(), c.want) {
+				t.Errorf("%s: the log says %d times, want %q:\n%s", c.name, n, c.want, w.log)
 			}
 		}
 	}

@@ -15,15 +15,17 @@ import (
 	"github.com/offpath-io/offpath/pkg/aggregate/storage"
 )
 
-// failingMemory fails on request.
-type failingMemory struct {
+// faultyMemory fails as it is asked to.
+type faultyMemory struct {
 	memstore.Memory
-	fails atomic.Pointer[error]
+	fails atomic.Pointer[func(context.Context) error]
 }
 
-func (m *failingMemory) Merge(ctx context.Context, states []storage.State) ([]storage.State, error) {
-	if err := m.fails.Load(); err != nil && *err != nil {
-		return nil, *err
+func (m *faultyMemory) Merge(ctx context.Context, states []storage.State) ([]storage.State, error) {
+	if fails := m.fails.Load(); fails != nil {
+		if err := (*fails)(ctx); err != nil {
+			return nil, err
+		}
 	}
 	return m.Memory.Merge(ctx, states)
 }
@@ -44,7 +46,7 @@ func TestAWorkerWaitsForItsMemory(t *testing.T) {
 		{fmt.Errorf("no JetStream: %w", aggregate.ErrNoMemory), time.Minute, 0, false},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			memory, store := new(failingMemory), memstore.New()
+			memory, store := new(faultyMemory), memstore.New()
 			kept := func(o *aggregate.Options) { o.Memory = memory }
 			r := run(t, store, kept)
 			r.send(report(1, 1, perSecond(time.Now().UnixNano()), own{"a", 0, 1}))
@@ -56,8 +58,8 @@ func TestAWorkerWaitsForItsMemory(t *testing.T) {
 			store.Lose()
 			time.Sleep(time.Millisecond) // a generation is a time
 
-			memory.fails.Store(&tt.fails)
-			time.AfterFunc(tt.back, func() { memory.fails.Store(new(error)) })
+			memory.fails.Store(new(func(context.Context) error { return tt.fails }))
+			time.AfterFunc(tt.back, func() { memory.fails.Store(nil) })
 			begin := time.Now()
 			r = run(t, store, kept)
 			if time.Sleep(time.Millisecond); tt.readyAt > 0 && r.worker.Ready() == nil {
@@ -87,24 +89,19 @@ func TestAWorkerWaitsForItsMemory(t *testing.T) {
 	}
 }
 
-// slowMemory does not answer, once it has been asked.
-type slowMemory struct {
-	memstore.Memory
-	asked atomic.Bool
-}
-
-func (m *slowMemory) Merge(ctx context.Context, states []storage.State) ([]storage.State, error) {
-	if !m.asked.Swap(true) {
-		return m.Memory.Merge(ctx, states)
-	}
-	<-ctx.Done()
-	return nil, ctx.Err()
-}
-
 // A worker that is told to stop while it waits for its memory does not blame that.
 func TestAStoppedWorkerDoesNotBlameItsMemory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := run(t, memstore.New(), func(o *aggregate.Options) { o.Memory, o.Timeout = new(slowMemory), time.Minute })
+		var asked atomic.Bool
+		memory := new(faultyMemory)
+		memory.fails.Store(new(func(ctx context.Context) error {
+			if !asked.Swap(true) {
+				return nil
+			}
+			<-ctx.Done() // it does not answer, once it has been asked
+			return ctx.Err()
+		}))
+		r := run(t, memstore.New(), func(o *aggregate.Options) { o.Memory, o.Timeout = memory, time.Minute })
 		time.Sleep(10 * time.Second)
 		r.end()
 		if strings.Contains(r.log.String(), "canceled") {

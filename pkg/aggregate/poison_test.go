@@ -1,10 +1,8 @@
 package aggregate_test
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
-	"log/slog"
 	"slices"
 	"strings"
 	"testing"
@@ -177,9 +175,8 @@ func failingWithKeys(err error) func(*storage.Batch, func() (storage.Applied, er
 
 // Neither requests that are refused again and again nor a shard that comes and goes fill the log.
 func TestFailuresAreLoggedNowAndThen(t *testing.T) {
-	var log bytes.Buffer
 	store := &faulty{Store: memstore.New()}
-	d := newFixture(t, store, func(o *aggregate.Options) { o.Log = slog.New(slog.NewTextHandler(&log, nil)) })
+	d := newFixture(t, store)
 	now := start
 	for _, c := range []struct {
 		err  error
@@ -189,7 +186,7 @@ func TestFailuresAreLoggedNowAndThen(t *testing.T) {
 		{errors.New("denied"), "takes no reports"},
 		{errors.New("denied"), "takes reports again"},
 	} {
-		log.Reset()
+		d.log.Reset()
 		store.hook = failingWithKeys(c.err)
 		for range 21 {
 			m := report(1, uint64(now/second), perSecond(start), own{"a", 0, 1})
@@ -198,8 +195,8 @@ func TestFailuresAreLoggedNowAndThen(t *testing.T) {
 			d.step(now + 2*ms)
 			d.step(now + 500*ms)
 		}
-		if n := strings.Count(log.String(), c.text); n < 2 || n > 3 {
-			t.Errorf("%d times %q in 21 s:\n%s", n, c.text, log.String())
+		if n := strings.Count(d.log.String(), c.text); n < 2 || n > 3 {
+			t.Errorf("%d times %q in 21 s:\n%s", n, c.text, d.log)
 		}
 	}
 }

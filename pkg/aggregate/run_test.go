@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -13,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/offpath-io/offpath/internal/testing/membus"
 	"github.com/offpath-io/offpath/pkg/aggregate"
 	"github.com/offpath-io/offpath/pkg/aggregate/memstore"
 	"github.com/offpath-io/offpath/pkg/aggregate/storage"
@@ -56,8 +56,7 @@ func run(t *testing.T, store storage.Store, change ...func(*aggregate.Options)) 
 	t.Helper()
 	l := &line{ready: make(chan struct{}), hangUp: make(chan error)}
 	r := &running{answers: newAnswers(t), t: t, line: l, ended: make(chan error, 1), log: new(bytes.Buffer)}
-	log := slog.New(slog.NewTextHandler(r.log, nil))
-	r.worker = newWorker(t, aggregate.Options{Store: store, Bus: l, Log: log}, change)
+	r.worker = newWorker(t, aggregate.Options{Store: store, Bus: l, Log: logTo(r.log)}, change)
 	var ctx context.Context
 	ctx, r.stop = context.WithCancel(t.Context())
 	go func() { r.ended <- r.worker.Run(ctx) }()
@@ -92,6 +91,39 @@ func (r *running) end() {
 			r.t.Error(err)
 		}
 	}
+}
+
+// network is aggregators that meet on one bus, within a bubble.
+type network struct {
+	*membus.Bus
+	t    *testing.T
+	ctx  context.Context
+	ends sync.WaitGroup
+}
+
+func newNetwork(t *testing.T, faults membus.Faults) *network {
+	ctx, stop := context.WithCancel(t.Context())
+	n := &network{Bus: membus.New(membus.Options{Faults: faults}), t: t, ctx: ctx}
+	t.Cleanup(func() { stop(); n.ends.Wait() })
+	n.run(n.Run)
+	return n
+}
+
+func (n *network) run(f func(context.Context) error) {
+	n.ends.Go(func() {
+		if err := f(n.ctx); err != nil {
+			n.t.Error(err)
+		}
+	})
+}
+
+// start starts one more aggregator.
+func (n *network) start(o aggregate.Options) *aggregate.Worker {
+	n.t.Helper()
+	o.Bus = n.Worker()
+	w := newWorker(n.t, o, nil)
+	n.run(w.Run)
+	return w
 }
 
 func TestRunAnswersWithinTheGatherTime(t *testing.T) {
@@ -217,7 +249,7 @@ func TestStopAnswersWhatWasReceived(t *testing.T) {
 		within  time.Duration
 	}{time.Second: {3, 3 * time.Second}, time.Hour: {0, 6 * time.Second}} {
 		synctest.Test(t, func(t *testing.T) {
-			store := &slow{Store: memstore.New(), takes: takes}
+			store := &faulty{Store: memstore.New(), takes: takes}
 			r := run(t, store, func(o *aggregate.Options) { o.Timeout = time.Minute })
 			from := time.Now()
 			now := from.UnixNano()
@@ -239,7 +271,7 @@ func TestStopAnswersWhatWasReceived(t *testing.T) {
 // node hangs holds up no other.
 func TestTwoBatchesOfAShardAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := &slow{Store: memstore.New(), takes: 100 * time.Millisecond, hangs: 1}
+		store := &faulty{Store: memstore.New(), takes: 100 * time.Millisecond, hangs: func(shard uint32) bool { return shard == 1 }}
 		r := run(t, store, func(o *aggregate.Options) { o.Shards = 2 })
 		now := time.Now().UnixNano()
 		send := func(epoch, sequence uint64, shard uint32) {
@@ -258,7 +290,7 @@ func TestTwoBatchesOfAShardAtOnce(t *testing.T) {
 		send(3, 1, 0) // third batch, when the first is done
 		time.Sleep(95 * time.Millisecond)
 		synctest.Wait()
-		if got, most := len(r.refreshes.take()), store.most(); got != 2 || most != 2 {
+		if got, most := len(r.refreshes.take()), store.most; got != 2 || most != 2 {
 			t.Errorf("after 115 ms: %d answers, %d batches at once", got, most)
 		}
 		time.Sleep(200 * time.Millisecond)

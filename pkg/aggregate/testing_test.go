@@ -1,9 +1,12 @@
 package aggregate_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"log/slog"
 	"slices"
 	"strings"
 	"sync"
@@ -23,25 +26,38 @@ const (
 )
 
 // silent is a bus that brings nothing but what the worker itself tells, and keeps the alarms,
-// unless it fails to send them.
+// unless it fails to send them, or to subscribe.
 type silent struct {
-	fails error
-	hear  func(member []byte) // nil: nothing comes back
+	fails, unattended error
+	hear              func(member []byte) // nil: nothing comes back
 
-	mu       sync.Mutex
-	alarms   []*events.Alarm
-	attended []bool
-	owned    []bool
+	mu              sync.Mutex
+	alarms          []*events.Alarm
+	attended, owned []bool
+	attends, tells  int // calls
 }
 
 func (b *silent) Attend(attended, owned []bool) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.attended, b.owned = attended, owned
-	return nil
+	b.attends++
+	if b.unattended == nil {
+		b.attended, b.owned = attended, owned
+	}
+	return b.unattended
+}
+
+func (b *silent) wantAttended(t testing.TB, why string, want ...bool) {
+	t.Helper()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !slices.Equal(b.attended, want) {
+		t.Errorf("%s: attends to %v, want %v", why, b.attended, want)
+	}
 }
 
 func (b *silent) Tell(member []byte) error {
+	b.tells++
 	if b.hear != nil {
 		b.hear(member)
 	}
@@ -149,6 +165,7 @@ type fixture struct {
 	t      testing.TB
 	worker *aggregate.Worker
 	bus    *silent
+	log    *bytes.Buffer
 	next   int64 // what the first step returned
 	now    int64 // of the last step
 }
@@ -164,15 +181,16 @@ func newFixture(t testing.TB, store storage.Store, change ...func(*aggregate.Opt
 // coldFixture makes a worker that has done nothing yet.
 func coldFixture(t testing.TB, store storage.Store, change ...func(*aggregate.Options)) *fixture {
 	t.Helper()
-	bus := &silent{}
-	worker := newWorker(t, aggregate.Options{Store: store, Bus: bus}, change)
-	d := &fixture{answers: newAnswers(t), t: t, worker: worker, bus: bus}
-	bus.hear = d.hear
+	d := &fixture{answers: newAnswers(t), t: t, bus: new(silent), log: new(bytes.Buffer)}
+	d.worker = newWorker(t, aggregate.Options{Store: store, Bus: d.bus, Log: logTo(d.log)}, change)
+	d.bus.hear = d.hear
 	return d
 }
 
 // hear brings the worker what it has told itself.
 func (d *fixture) hear(said []byte) { d.worker.Receive(d.now, events.KindMember, said, nil) }
+
+func logTo(w io.Writer) *slog.Logger { return slog.New(slog.NewTextHandler(w, nil)) }
 
 func newWorker(t testing.TB, o aggregate.Options, change []func(*aggregate.Options)) *aggregate.Worker {
 	t.Helper()
