@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os/exec"
 	"strconv"
 	"sync"
 	"time"
@@ -26,9 +25,6 @@ const (
 
 // RedisOptions says what to start. The zero value starts the redis-server found in PATH.
 type RedisOptions struct {
-	// Binary is the path or name of the server, "redis-server" if empty; a Valkey server does as
-	// well.
-	Binary string
 	// Args are further arguments, as redis-server takes them: "--maxmemory", "100mb". They may not
 	// ask for a password, TLS or another port, since the server must be reachable to know that it
 	// is ready.
@@ -52,9 +48,9 @@ type Redis struct {
 // is no redis-server, and ends with the last of the server's log if there is one that does not
 // start.
 func StartRedis(ctx context.Context, options RedisOptions) (*Redis, error) {
-	binary, err := findRedis(options.Binary)
+	binary, err := findProgram("redis-server")
 	if err != nil {
-		return nil, fmt.Errorf("start redis: %w", err)
+		return nil, fmt.Errorf("start redis 7.0 or newer: %w", err)
 	}
 	return onFreePort(func(port int) (*Redis, error) {
 		r := &Redis{binary: binary, args: options.Args, port: port}
@@ -63,17 +59,6 @@ func StartRedis(ctx context.Context, options RedisOptions) (*Redis, error) {
 		}
 		return r, nil
 	})
-}
-
-func findRedis(binary string) (string, error) {
-	if binary == "" {
-		binary = "redis-server"
-	}
-	path, err := exec.LookPath(binary)
-	if err != nil {
-		return "", fmt.Errorf("find %s: %w (install the package redis-server, or redis, 7.0 or newer)", binary, err)
-	}
-	return path, nil
 }
 
 // Addr returns the server's address as host:port. It stays the same over restarts.

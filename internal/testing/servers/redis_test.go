@@ -59,18 +59,20 @@ func TestRedisStartErrors(t *testing.T) {
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	for _, test := range []struct {
-		name    string
-		ctx     context.Context
-		options servers.RedisOptions
-		want    string
+		name string
+		ctx  context.Context
+		path string
+		args []string
+		want string
 	}{
-		{"no such binary", t.Context(), servers.RedisOptions{Binary: "redis-server-of-nobody"}, "install the package redis-server"},
-		{"an unknown argument", t.Context(), servers.RedisOptions{Args: []string{"--no-such-thing", "1"}}, "no-such-thing"},
-		{"a context that has ended", ended, servers.RedisOptions{}, "context canceled"},
+		{"no such program", t.Context(), "/nowhere", nil, "install the package redis-server"},
+		{"an unknown argument", t.Context(), os.Getenv("PATH"), []string{"--no-such-thing", "1"}, "no-such-thing"},
+		{"a context that has ended", ended, os.Getenv("PATH"), nil, "context canceled"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Setenv("TMPDIR", t.TempDir())
-			_, err := servers.StartRedis(test.ctx, test.options)
+			t.Setenv("PATH", test.path)
+			_, err := servers.StartRedis(test.ctx, servers.RedisOptions{Args: test.args})
 			require(t, err != nil && strings.Contains(err.Error(), test.want), "error %v does not say %q", err, test.want)
 			wantFiles(t, 0)
 		})

@@ -59,10 +59,7 @@ func (b *bench) loseUnnoticed() {
 // leaseUnchecked carries a batch out, and takes in only the state.
 func (b *bench) leaseUnchecked(d *leaseDraft) storage.Leased {
 	b.Helper()
-	leased, err := b.Store.Lease(b.Context(), &d.LeaseBatch)
-	if err != nil {
-		b.Fatal(err)
-	}
+	leased := must(b.Store.Lease(b.Context(), &d.LeaseBatch))(b)
 	b.seen, b.model.state[0] = leased.State, leased.State
 	return leased
 }
@@ -90,13 +87,20 @@ func each(shapes map[string]window.Shape) iter.Seq2[string, window.Shape] {
 }
 
 // join is what a worker does first.
-func (b *bench) join(shards int) storage.Fleet {
+func (b *bench) join(store storage.Store, shards int) storage.Fleet {
 	b.Helper()
-	fleet, err := b.Store.Join(b.Context(), shards)
-	if err != nil {
-		b.Fatal(err)
+	return must(store.Join(b.Context(), shards))(b)
+}
+
+// must returns the result of a call, unless it has failed: then the test ends.
+func must[T any](v T, err error) func(*bench) T {
+	return func(b *bench) T {
+		b.Helper()
+		if err != nil {
+			b.Fatal(err)
+		}
+		return v
 	}
-	return fleet
 }
 
 // apply applies a batch and checks all that it returns; it returns the state and what was repeated.
@@ -107,21 +111,11 @@ func (b *bench) apply(d *draft) storage.Applied {
 
 func (b *bench) applyTo(store storage.Store, d *draft) storage.Applied {
 	b.Helper()
-	applied, err := store.Apply(b.Context(), &d.Batch)
-	if err != nil {
-		b.Fatal(err)
-	}
-	repeated := b.model.repeated(&d.Batch)
-	if !slices.Equal(applied.Repeated, repeated) {
-		b.Fatalf("repeated: got %v, want %v", applied.Repeated, repeated)
-	}
-	spent := b.model.areSpent(&d.Batch)
-	if !slices.Equal(applied.Spent, spent) {
-		b.Fatalf("spent: got %v, want %v", applied.Spent, spent)
-	}
-	overdrawn := b.model.overdrawn(&d.Batch)
-	if !slices.Equal(applied.Overdrawn, overdrawn) {
-		b.Fatalf("overdrawn: got %v, want %v", applied.Overdrawn, overdrawn)
+	applied := must(store.Apply(b.Context(), &d.Batch))(b)
+	repeated, spent, overdrawn := b.model.repeated(&d.Batch), b.model.areSpent(&d.Batch), b.model.overdrawn(&d.Batch)
+	if !slices.Equal(applied.Repeated, repeated) || !slices.Equal(applied.Spent, spent) || !slices.Equal(applied.Overdrawn, overdrawn) {
+		b.Fatalf("got %v repeated, %v spent, %v overdrawn, want %v, %v, %v",
+			applied.Repeated, applied.Spent, applied.Overdrawn, repeated, spent, overdrawn)
 	}
 	if len(repeated)+len(spent)+len(overdrawn) > 0 {
 		return applied

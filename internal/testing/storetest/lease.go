@@ -32,16 +32,10 @@ func (b *bench) leases(limit int64) *leaseDraft {
 
 // ask adds an ask to a key.
 func (d *leaseDraft) ask(name string, shape window.Shape, key string, a storage.LeaseRequest) *leaseDraft {
-	rule := slices.IndexFunc(d.Rules, func(r storage.Rule) bool { return r.Name == name && r.Shape == shape })
-	if rule < 0 {
-		rule = len(d.Rules)
-		d.Rules = append(d.Rules, storage.Rule{Name: name, Shape: shape, Limit: d.limit})
-	}
-	i := slices.IndexFunc(d.Keys, func(k storage.LeaseKey) bool { return k.Rule == rule && k.Text == key })
-	if i < 0 {
-		i = len(d.Keys)
-		d.Keys = append(d.Keys, storage.LeaseKey{Rule: rule, Text: key})
-	}
+	rule := place(&d.Rules, storage.Rule{Name: name, Shape: shape, Limit: d.limit}, isRule)
+	i := place(&d.Keys, storage.LeaseKey{Rule: rule, Text: key}, func(a, b *storage.LeaseKey) bool {
+		return a.Rule == b.Rule && a.Text == b.Text
+	})
 	d.Keys[i].Requests = append(d.Keys[i].Requests, a)
 	return d
 }
@@ -60,10 +54,7 @@ func (b *bench) lease(d *leaseDraft) storage.Leased {
 func (b *bench) leaseOf(store storage.Store, d *leaseDraft) storage.Leased {
 	b.Helper()
 	was := b.model.state[d.Shard]
-	got, err := store.Lease(b.Context(), &d.LeaseBatch)
-	if err != nil {
-		b.Fatal(err)
-	}
+	got := must(store.Lease(b.Context(), &d.LeaseBatch))(b)
 	if got.Now > d.Now || got.Now <= d.Now-int64(time.Millisecond) {
 		b.Fatalf("granted by the time %d, want %d", got.Now, d.Now)
 	}

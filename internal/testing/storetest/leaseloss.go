@@ -48,11 +48,7 @@ func testLeaseLoss(b *bench) {
 			b.Lose(b)
 			before := b.time()
 			if byReport {
-				applied, err := b.Store.Apply(b.Context(), &storage.Batch{Now: before, Seen: b.seen})
-				if err != nil {
-					b.Fatal(err)
-				}
-				b.seen = applied.State
+				b.seen = must(b.Store.Apply(b.Context(), &storage.Batch{Now: before, Seen: b.seen}))(b).State
 			}
 			got := b.leaseNow(name, shape, 2, 3)
 			lost := got.Keys[0].Lost

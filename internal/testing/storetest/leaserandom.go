@@ -128,9 +128,9 @@ func testLeaseTwoWorkers(b *bench) {
 		b.Errorf("%d permits granted, want all %d", sum, limit)
 	}
 	d := &leaseDraft{storage.LeaseBatch{Now: b.now}, limit}
-	got, err := b.Store.Lease(b.Context(), &d.want("one", perMinute, "a", 1, 0, 0).LeaseBatch)
-	if err != nil || len(got.Keys[0].Held) != 1 || got.Keys[0].Held[0].Count != limit {
-		b.Errorf("held: %v, %v", got.Keys, err)
+	got := must(b.Store.Lease(b.Context(), &d.want("one", perMinute, "a", 1, 0, 0).LeaseBatch))(b)
+	if len(got.Keys[0].Held) != 1 || got.Keys[0].Held[0].Count != limit {
+		b.Errorf("held: %v", got.Keys)
 	}
 	if got.State.Version == 0 || got.State.Version > 2*rounds {
 		b.Errorf("version %d after %d batches", got.State.Version, 2*rounds)

@@ -63,24 +63,21 @@ func newModel() *model {
 
 // repeated is which of the batch's marks are not new.
 func (m *model) repeated(f *storage.Batch) []int {
-	var indices []int
-	for i, mark := range f.Marks {
-		if mark.Sequence <= m.marks[checker{f.Shard, mark.Epoch}] {
-			indices = append(indices, i)
-		}
-	}
-	return indices
+	return indices(f.Marks, func(k storage.Mark) bool { return k.Sequence <= m.marks[checker{f.Shard, k.Epoch}] })
 }
 
 // areSpent is which of the batch's settlements are not new.
 func (m *model) areSpent(f *storage.Batch) []int {
-	var indices []int
-	for i, id := range f.Settled {
-		if m.spent[settled{f.Shard, id}] {
-			indices = append(indices, i)
+	return indices(f.Settled, func(id storage.Settled) bool { return m.spent[settled{f.Shard, id}] })
+}
+
+func indices[T any](list []T, is func(T) bool) (found []int) {
+	for i, v := range list {
+		if is(v) {
+			found = append(found, i)
 		}
 	}
-	return indices
+	return found
 }
 
 func creditOf(f *storage.Batch, c *storage.Credit) credit {
@@ -223,13 +220,26 @@ func kindOf(name string) (string, storage.Kind) {
 func (d *draft) rule(name string, shape window.Shape) int {
 	r := storage.Rule{Name: name, Shape: shape, Limit: 100, Burst: 40, Revision: 1}
 	r.Name, r.Kind = kindOf(name)
-	i := slices.IndexFunc(d.Rules, func(o storage.Rule) bool { return o.Name == r.Name && o.Shape == r.Shape && o.Kind == r.Kind })
-	if i < 0 {
-		i = len(d.Rules)
-		d.Rules = append(d.Rules, r)
+	i := place(&d.Rules, r, isRule)
+	if i == len(d.Ledger) {
 		d.Ledger = append(d.Ledger, storage.Tally{})
 	}
 	return i
+}
+
+func isRule(a, b *storage.Rule) bool {
+	return a.Name == b.Name && a.Shape == b.Shape && a.Kind == b.Kind
+}
+
+// place returns where v is in a list, to which it is added if it is not there.
+func place[T any](list *[]T, v T, equal func(a, b *T) bool) int {
+	for i := range *list {
+		if equal(&(*list)[i], &v) {
+			return i
+		}
+	}
+	*list = append(*list, v)
+	return len(*list) - 1
 }
 
 // mark makes the batch hold a report.
@@ -241,11 +251,7 @@ func (d *draft) mark(epoch, sequence uint64) *draft {
 // read makes the batch ask for a key.
 func (d *draft) read(name string, shape window.Shape, key string) *storage.Key {
 	rule := d.rule(name, shape)
-	i := slices.IndexFunc(d.Keys, func(k storage.Key) bool { return k.Rule == rule && k.Text == key })
-	if i < 0 {
-		i = len(d.Keys)
-		d.Keys = append(d.Keys, storage.Key{Rule: rule, Text: key})
-	}
+	i := place(&d.Keys, storage.Key{Rule: rule, Text: key}, func(a, b *storage.Key) bool { return a.Rule == b.Rule && a.Text == b.Text })
 	return &d.Keys[i]
 }
 

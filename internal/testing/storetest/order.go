@@ -106,12 +106,11 @@ func (b *bench) inOrder(key, name string, shape window.Shape, batches []batch) [
 	from, first := b.now, shape.Bucket(b.now)
 	var steps []step
 	for i, m := range batches {
-		steps = append(steps, step{m.at, uint64(i), false}, step{m.settled, uint64(i), true})
-		if m.again != 0 {
-			steps = append(steps, step{m.again, uint64(i), false})
-		}
-		if m.settledAgain != 0 {
-			steps = append(steps, step{m.settledAgain, uint64(i), true})
+		n := uint64(i)
+		for _, s := range []step{{m.at, n, false}, {m.settled, n, true}, {m.again, n, false}, {m.settledAgain, n, true}} {
+			if s.at != 0 {
+				steps = append(steps, s)
+			}
 		}
 	}
 	sort.SliceStable(steps, func(i, j int) bool { return steps[i].at < steps[j].at })

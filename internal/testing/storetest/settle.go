@@ -71,8 +71,7 @@ func testSettleRepeats(b *bench) {
 			b.applyTo(other, without)
 		}
 	}
-	restore := b.Snapshot(b)
-	restore()
+	b.Snapshot(b)()
 	b.apply(b.fresh().settle(1, 1).add("one", perMinute, "a", 0, 1)) // a copy remembers, too
 	// A repeated report with a known settlement: the answer has both.
 	d := b.batch().mark(1, 1).settle(1, 1).settle(1, 5).add("one", perMinute, "a", 0, 1)
@@ -214,8 +213,7 @@ func testCredits(b *bench) {
 		b.apply(b.fresh().credit(3, name, shape, 0, 0, storage.MaxCredit).settle(4, 1))
 		b.apply(b.fresh().credit(3, name, shape, 0, 0, 1).settle(4, 1)) // the answer has both
 	}
-	restore := b.Snapshot(b)
-	restore()
+	b.Snapshot(b)()
 	b.apply(b.fresh().credit(1, "one", perMinute, 1, 0, 5))
 	b.checkLedger()
 	b.apply(b.fresh().credit(5, "brief", brief, 0, 1, 0))
@@ -248,9 +246,9 @@ func testSettledChunks(b *bench) {
 			number := uint64(len(b.model.spent)) % storage.Chunk
 			d.Settled = append(d.Settled, storage.Settled{Epoch: epoch, Number: number, Sender: sender})
 		}
-		applied, err := b.Other.Apply(b.Context(), &d.Batch)
-		if err != nil || len(applied.Repeated)+len(applied.Spent) > 0 {
-			b.Fatal(applied, err)
+		applied := must(b.Other.Apply(b.Context(), &d.Batch))(b)
+		if len(applied.Repeated)+len(applied.Spent) > 0 {
+			b.Fatal(applied)
 		}
 		if len(applied.SettledOverflow) == 0 {
 			b.model.apply(&d.Batch)
@@ -278,10 +276,9 @@ func testSettledChunks(b *bench) {
 	}
 	d := b.fresh().credit(1, "one", perMinute, 0, 0, 1).settle(8, 1).settle(1, 0).credit(2, "one", perMinute, 0, 0, 2)
 	d.MaxChunks, d.Settled[0].Sender, d.Settled[1].Sender = most, 1, 1
-	applied, err := b.Store.Apply(b.Context(), &d.Batch)
-	if err != nil || len(applied.Overdrawn) != 2 || !slices.Equal(applied.Spent, []int{1}) ||
-		!slices.Equal(applied.SettledOverflow, []int{0}) {
-		b.Errorf("all at once: %+v, %v", applied, err)
+	applied := must(b.Store.Apply(b.Context(), &d.Batch))(b)
+	if len(applied.Overdrawn) != 2 || !slices.Equal(applied.Spent, []int{1}) || !slices.Equal(applied.SettledOverflow, []int{0}) {
+		b.Errorf("all at once: %+v", applied)
 	}
 	if b.Clock != nil {
 		return

@@ -7,14 +7,14 @@ import (
 )
 
 func testJoin(b *bench) {
-	first := b.join(0).Shards
+	first := b.join(b.Store, 0).Shards
 	if first < 1 {
 		b.Fatalf("%d shards", first)
 	}
-	if got := b.join(0).Shards; got != first {
+	if got := b.join(b.Store, 0).Shards; got != first {
 		b.Errorf("then %d shards", got)
 	}
-	b.join(first)
+	b.join(b.Store, first)
 	b.wantShardsError(b.Store, first+1)
 	b.wantShardsError(b.Other, first+1)
 	for _, bad := range []int{-1, 1 << 20} {
@@ -36,19 +36,19 @@ func testJoin(b *bench) {
 	b.Lose(b)
 	b.wantOffset(b.Store, 0)
 	b.Lose(b)
-	if got := b.join(7).Shards; got != 7 {
+	if got := b.join(b.Store, 7).Shards; got != 7 {
 		b.Errorf("after a loss of all data: %d shards, want 7", got)
 	}
-	if fleet, err := b.Other.Join(b.Context(), 0); err != nil || fleet.Shards != 7 {
-		b.Errorf("another worker: %v, %v", fleet, err)
+	if got := b.join(b.Other, 0).Shards; got != 7 {
+		b.Errorf("another worker: %d shards", got)
 	}
 	b.wantShardsError(b.Other, first)
 }
 
 func (b *bench) wantOffset(store storage.Store, want time.Duration) {
 	b.Helper()
-	if fleet, err := store.Join(b.Context(), 0); err != nil || fleet.Offset != want {
-		b.Errorf("an offset of %v is on record, %v, want %v", fleet.Offset, err, want)
+	if got := b.join(store, 0).Offset; got != want {
+		b.Errorf("an offset of %v is on record, want %v", got, want)
 	}
 }
 

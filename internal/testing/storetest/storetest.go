@@ -79,10 +79,8 @@ func Run(t *testing.T, open func(t testing.TB) Harness, only ...string) {
 			h := open(t)
 			b := &bench{T: t, Harness: h, now: h.Now, model: newModel()}
 			if test.name != "Join" {
-				b.join(5)
-				if _, err := b.Other.Join(t.Context(), 5); err != nil {
-					t.Fatal(err)
-				}
+				b.join(b.Store, 5)
+				b.join(b.Other, 5)
 			}
 			test.run(b)
 		})

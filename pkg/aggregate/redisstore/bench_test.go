@@ -40,8 +40,8 @@ type crowd struct {
 	sequence []uint64   // for each checker
 	epoch    uint64     // of the first
 
-	rounds chan int // how many reports to send, by all together
-	done   chan struct{}
+	ready  chan struct{}
+	handle func(events.Kind, []byte, func([]byte) error)
 }
 
 func newCrowd(tb testing.TB, checkers int, firstEpoch uint64, rule *events.Rule, keys, cells int) *crowd {
@@ -50,8 +50,7 @@ func newCrowd(tb testing.TB, checkers int, firstEpoch uint64, rule *events.Rule,
 		checkers: make([][][]byte, checkers),
 		sequence: make([]uint64, checkers),
 		epoch:    firstEpoch,
-		rounds:   make(chan int),
-		done:     make(chan struct{}),
+		ready:    make(chan struct{}),
 	}
 	order := rand.New(rand.NewPCG(1, 1)).Perm(keys)
 	for i := 0; len(order) > 0; i++ {
@@ -75,25 +74,26 @@ func encode(tb testing.TB, m *events.Report) []byte {
 }
 
 func (c *crowd) Serve(ctx context.Context, h func(events.Kind, []byte, func([]byte) error)) error {
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case reports := <-c.rounds:
-			left := atomic.Int64{}
-			left.Store(int64(reports))
-			var all sync.WaitGroup
-			for i := range c.checkers {
-				all.Go(func() { c.check(i, &left, h) })
-			}
-			all.Wait()
-			c.done <- struct{}{}
-		}
+	c.handle = h
+	close(c.ready)
+	<-ctx.Done()
+	return nil
+}
+
+// send sends so many reports, by all checkers together, and returns when they are answered.
+func (c *crowd) send(reports int) {
+	<-c.ready
+	var left atomic.Int64
+	left.Store(int64(reports))
+	var all sync.WaitGroup
+	for i := range c.checkers {
+		all.Go(func() { c.check(i, &left) })
 	}
+	all.Wait()
 }
 
 // check is one checker's life: a message is a header and a body, one after the other.
-func (c *crowd) check(i int, left *atomic.Int64, h func(events.Kind, []byte, func([]byte) error)) {
+func (c *crowd) check(i int, left *atomic.Int64) {
 	answered := make(chan struct{}, 1)
 	var message []byte
 	for left.Add(-1) >= 0 {
@@ -101,7 +101,7 @@ func (c *crowd) check(i int, left *atomic.Int64, h func(events.Kind, []byte, fun
 		bodies := c.checkers[i]
 		message, _ = events.Append(message[:0], &events.Report{Epoch: c.epoch + uint64(i) + 1, Shards: 1, Sequence: c.sequence[i]})
 		message = append(message, bodies[c.sequence[i]%uint64(len(bodies))]...)
-		h(events.KindReport, message, func([]byte) error { answered <- struct{}{}; return nil })
+		c.handle(events.KindReport, message, func([]byte) error { answered <- struct{}{}; return nil })
 		<-answered
 	}
 }
@@ -245,21 +245,10 @@ func start(b *testing.B, store *Store, c *crowd) (send func(reports int)) {
 	ctx, stop := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- w.Run(ctx) }()
-	b.Cleanup(func() {
-		stop()
-		if err := <-ended; err != nil {
-			b.Error(err)
-		}
-	})
-	for begin := time.Now(); w.Ready() != nil; time.Sleep(10 * time.Millisecond) { // it takes no reports before
-		if time.Since(begin) > time.Minute {
-			b.Fatal(w.Ready())
-		}
-	}
-	return func(reports int) {
-		c.rounds <- reports
-		<-c.done
-	}
+	b.Cleanup(func() { stop(); noError(b, <-ended) })
+	try(func() bool { time.Sleep(10 * time.Millisecond); return w.Ready() == nil }) // it takes no reports before
+	noError(b, w.Ready())
+	return c.send
 }
 
 // busyTime is how long the CPUs of Redis and of this process have been busy.

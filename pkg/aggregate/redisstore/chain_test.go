@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -16,6 +17,11 @@ import (
 	"github.com/offpath-io/offpath/pkg/aggregate/memstore"
 	"github.com/offpath-io/offpath/pkg/aggregate/storage"
 	"github.com/offpath-io/offpath/pkg/window"
+)
+
+const (
+	counts  = "offpath:{0}:[1n]:*" // the keys of the first shard's counts
+	forever = time.Duration(math.MaxInt64)
 )
 
 // hashesOf is how many hashes of counts a batch takes, and totalOf the totals of its first key in
@@ -94,11 +100,7 @@ func TestTotalsAreReadOnce(t *testing.T) {
 		if got := totalsOf(now, mustApply(t, s, f)); got != step.want {
 			t.Errorf("%d %s: totals %s, want %s", i, step.why, got, step.want)
 		}
-		for _, key := range keysOf(t, admin, "offpath:{7}:1:*") {
-			if ttl := admin.PTTL(t.Context(), key).Val(); ttl <= 0 {
-				t.Errorf("%d %s: %s never expires", i, step.why, key)
-			}
-		}
+		wantExpiry(t, admin, step.why, "offpath:{7}:1:*", 1, forever)
 	}
 }
 
@@ -128,8 +130,7 @@ func TestHashesThatAreMadeAnewExpire(t *testing.T) {
 		f = newcomersOf(tt.shape, now, 2, "rule", key, 1)
 		f.Keys[0].Cells[0].Bucket-- // so that it is not new
 		mustApply(t, s, f)
-		names := append(keysOf(t, admin, "offpath:{0}:1:*"), keysOf(t, admin, "offpath:{0}:n:*")...)
-		noError(t, admin.Del(t.Context(), names...).Err())
+		noError(t, admin.Del(t.Context(), keysOf(t, admin, counts)...).Err())
 		k := *s.shard(0).known.Load()
 		s.shard(0).known.Store(&known{k.era, k.groups, k.behind + tt.behind, k.clock + tt.clock})
 		again := newcomersOf(tt.shape, now, 3, "rule", 0, 1)
@@ -137,14 +138,8 @@ func TestHashesThatAreMadeAnewExpire(t *testing.T) {
 			again.Keys[0].Text = f.Keys[0].Text
 		}
 		mustApply(t, s, again)
-		names = append(keysOf(t, admin, "offpath:{0}:1:*"), keysOf(t, admin, "offpath:{0}:n:*")...)
-		if len(names) != 1 {
+		if names := wantExpiry(t, admin, tt.why, counts, 1, forever); len(names) != 1 {
 			t.Errorf("%s: %q", tt.why, names)
-		}
-		for _, key := range names {
-			if ttl := admin.PTTL(t.Context(), key).Val(); ttl <= 0 {
-				t.Errorf("%s: %s never expires", tt.why, key)
-			}
 		}
 	}
 }
@@ -188,7 +183,7 @@ func TestTotalsOutliveAStepOfTheNodesClock(t *testing.T) {
 		k := *s.shard(0).known.Load()
 		k.behind -= 3 * time.Hour.Milliseconds()
 		s.shard(0).known.Store(&k)
-		noError(t, admin.Del(t.Context(), keysOf(t, admin, "offpath:{0}:[1n]:*")...).Err())
+		noError(t, admin.Del(t.Context(), keysOf(t, admin, counts)...).Err())
 		for want := int64(2); want < 4; want++ {
 			got := mustApply(t, s, newcomersOf(shape, now, uint64(want), "rule", 0, 1)).Totals[0]
 			if len(got) != 1 || got[0].Count != want {
@@ -216,15 +211,9 @@ func TestExpiryIsThatOfTheNewestBucket(t *testing.T) {
 		f.Keys[i].Cells[0].Bucket -= 3
 	}
 	mustApply(t, s, f)
-	names := keysOf(t, admin, "offpath:{0}:n:*")
-	if len(names) != keys {
-		t.Errorf("%d keys", len(names))
-	}
 	want := time.Duration(storage.ExpiryOf(minute, minute.Bucket(now)) - now)
-	for _, key := range names {
-		if ttl := admin.PTTL(t.Context(), key).Val(); (ttl - want).Abs() > time.Duration(size) {
-			t.Errorf("%s lives %v, want %v", key, ttl, want)
-		}
+	if n := len(wantExpiry(t, admin, "counts", "offpath:{0}:n:*", want-time.Duration(size), want+time.Duration(size))); n != keys {
+		t.Errorf("%d keys", n)
 	}
 }
 
@@ -274,11 +263,7 @@ func TestACallFromBeforeALoss(t *testing.T) {
 	if applied, complete, err := s.run(t.Context(), c); err != nil || complete {
 		t.Errorf("%+v, %v, %v", applied, complete, err)
 	}
-	for _, key := range keysOf(t, admin, "offpath:{0}:1:*") {
-		if ttl := admin.PTTL(t.Context(), key).Val(); ttl <= 0 {
-			t.Errorf("%s never expires", key)
-		}
-	}
+	wantExpiry(t, admin, "counts", "offpath:{0}:1:*", 1, forever)
 	if got := mustApply(t, s, hitAt(now, 0, 3, 0)).Totals[0]; len(got) != 1 || got[0].Count != 2 {
 		t.Errorf("totals %v, want 2", got)
 	}
@@ -413,11 +398,9 @@ func TestStoresTakeTurns(t *testing.T) {
 			mustJoin(t, s, 1)
 		}
 		takeTurns(t, seed, stores)
-		for _, pattern := range []string{"offpath:{0}:1:*", "offpath:{0}:n:*"} {
-			for _, key := range keysOf(t, admin, pattern) {
-				if ttl := admin.PTTL(t.Context(), key).Val(); ttl <= 0 && ttl != -2*time.Nanosecond {
-					t.Fatalf("seed %d: %s never expires", seed, key)
-				}
+		for _, key := range keysOf(t, admin, counts) {
+			if ttl := admin.PTTL(t.Context(), key).Val(); ttl <= 0 && ttl != -2*time.Nanosecond { // it has expired
+				t.Fatalf("seed %d: %s never expires", seed, key)
 			}
 		}
 	}
@@ -427,8 +410,7 @@ func takeTurns(t *testing.T, seed uint64, stores []*Store) {
 	t.Helper()
 	random := rand.New(rand.NewPCG(seed, 1))
 	memory := memstore.New()
-	_, err := memory.Join(t.Context(), 1)
-	noError(t, err)
+	must(memory.Join(t.Context(), 1))(t)
 	shapes := []window.Shape{
 		hourly, whole, minute, tokens, drop,
 		{Length: time.Hour, Buckets: 6}, {Length: time.Hour, Buckets: 1, Kind: window.Log},
@@ -500,9 +482,7 @@ func takeTurns(t *testing.T, seed uint64, stores []*Store) {
 			late = append(late, later(t, s, f, memory, random.IntN(2) == 0))
 			continue
 		}
-		want, err := memory.Apply(t.Context(), f)
-		noError(t, err)
-		got := mustApply(t, s, f)
+		want, got := must(memory.Apply(t.Context(), f))(t), mustApply(t, s, f)
 		if last.Less(got.State) {
 			last = got.State
 		}
@@ -537,8 +517,7 @@ func later(t *testing.T, s *Store, f *storage.Batch, memory *memstore.Store, wai
 		} else {
 			must(s.eval(t.Context(), &c.frame, applyScript, applySource))(t)
 		}
-		_, err := memory.Apply(t.Context(), f)
-		noError(t, err)
+		must(memory.Apply(t.Context(), f))(t)
 	}
 }
 

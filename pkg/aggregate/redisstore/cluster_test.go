@@ -82,7 +82,6 @@ func TestCluster(t *testing.T) {
 		if refused == 0 || refused == 12 {
 			t.Errorf("%d of 12 shards are refused", refused)
 		}
-		set(t, node, "maxmemory", "0")
 	})
 	t.Run("contract", func(t *testing.T) {
 		var only []string

@@ -1,7 +1,6 @@
 package redisstore
 
 import (
-	"context"
 	"fmt"
 	"strconv"
 	"testing"
@@ -52,9 +51,8 @@ func TestMemoryPerKey(t *testing.T) {
 func TestMemoryIsBounded(t *testing.T) {
 	const most = 200
 	for name, shape := range map[string]window.Shape{"one": hourly, "fixed": whole, "many": minute} {
-		empty(t)
-		s, now := open(t, Options{Remember: most}), time.Now().UnixNano()
-		mustJoin(t, s, 1)
+		s, _ := newStoreOf(t, 1, Options{Remember: most})
+		now := time.Now().UnixNano()
 		for i := range 30 {
 			mustApply(t, s, newcomersOf(shape, now, uint64(i)+1, name, 20*i, 20))
 			if got, full := s.Remembered(), i > 15; got > 2*most || full && got < most {
@@ -112,9 +110,9 @@ func TestMemoryOfMadeUpSettlements(t *testing.T) {
 			id := storage.Settled{Epoch: 500*from + n, Number: storage.Chunk - 1, Sender: 7}
 			batch.Settled = append(batch.Settled, id)
 		}
-		applied, err := store.Apply(t.Context(), batch)
-		if want := from >= 2; err != nil || len(applied.SettledOverflow) > 0 != want {
-			t.Fatalf("batch %d: %d settlements beyond, %v", from, len(applied.SettledOverflow), err)
+		applied := mustApply(t, store, batch)
+		if want := from >= 2; len(applied.SettledOverflow) > 0 != want {
+			t.Fatalf("batch %d: %d settlements beyond", from, len(applied.SettledOverflow))
 		}
 	}
 	if used := usedMemory(t, admin) - before; used > 2<<20 {
@@ -124,10 +122,6 @@ func TestMemoryOfMadeUpSettlements(t *testing.T) {
 
 func usedMemory(t *testing.T, admin *redis.Client) int64 {
 	t.Helper()
-	info := must(admin.InfoMap(context.Background(), "memory").Result())(t)
-	n, err := strconv.ParseInt(info["Memory"]["used_memory"], 10, 64)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return n
+	info := must(admin.InfoMap(t.Context(), "memory").Result())(t)
+	return must(strconv.ParseInt(info["Memory"]["used_memory"], 10, 64))(t)
 }

@@ -1,7 +1,6 @@
 package redisstore
 
 import (
-	"context"
 	"fmt"
 	"strings"
 	"testing"
@@ -47,10 +46,8 @@ func wantTotals(t *testing.T, why string, applied storage.Applied, want, overflo
 // known keys, and other rules' keys, are counted.
 func TestNewKeysAreBounded(t *testing.T) {
 	for name, shape := range map[string]window.Shape{"one": hourly, "fixed": whole, "many": minute, "tokens": tokens} {
-		empty(t)
-		s, now := open(t, Options{NewKeys: 100}), time.Now().Truncate(time.Hour).UnixNano()
-		mustJoin(t, s, 1)
-		sequence := uint64(0)
+		s, _ := newStoreOf(t, 1, Options{NewKeys: 100})
+		now, sequence := time.Now().Truncate(time.Hour).UnixNano(), uint64(0)
 		want := func(why, rule string, at int64, from, n, counted int) {
 			t.Helper()
 			sequence++
@@ -95,9 +92,8 @@ func borrowers(now int64, rule string, from, n int) *storage.LeaseBatch {
 // Permits are held of as many new keys of a rule in a window; no other new one gets any, known ones
 // and other rules' do.
 func TestNewKeysWithPermitsAreBounded(t *testing.T) {
-	empty(t)
-	s, now := open(t, Options{NewKeys: 100}), time.Now().UnixNano()
-	mustJoin(t, s, 1)
+	s, _ := newStoreOf(t, 1, Options{NewKeys: 100})
+	now := time.Now().UnixNano()
 	want := func(why, rule string, from, n, granted, overflow int) {
 		t.Helper()
 		got := mustLease(t, s, borrowers(now, rule, from, n))
@@ -177,10 +173,8 @@ func TestMadeUpKeysDoNotFillRedis(t *testing.T) {
 		tests, enough = tests[:1], 10_000
 	}
 	for _, of := range tests {
-		empty(t)
 		s, admin := newStore(t, 1)
 		set(t, admin, "maxmemory", of.memory)
-		t.Cleanup(func() { admin.ConfigSet(context.Background(), "maxmemory", "0") })
 		now, overflow, sequence := time.Now().Truncate(time.Hour).UnixNano(), int64(0), uint64(1)
 		mustApply(t, s, newcomersOf(of.shape, now, sequence, "login", 0, 100))
 		for n := 0; overflow < enough; n++ {

@@ -2,7 +2,6 @@ package redisstore
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"testing"
@@ -69,7 +68,12 @@ func openImpatient(t testing.TB, o Options) *Store {
 // newStore opens a store on the tests' server, which is empty, and joins it.
 func newStore(t testing.TB, shards int) (*Store, *redis.Client) {
 	t.Helper()
-	admin, s := empty(t), open(t, Options{})
+	return newStoreOf(t, shards, Options{})
+}
+
+func newStoreOf(t testing.TB, shards int, o Options) (*Store, *redis.Client) {
+	t.Helper()
+	admin, s := empty(t), open(t, o)
 	mustJoin(t, s, shards)
 	return s, admin
 }
@@ -84,12 +88,16 @@ func mustJoin(t testing.TB, s *Store, shards int) storage.Fleet {
 func joinAgain(t testing.TB, s *Store, shards int) storage.Fleet {
 	t.Helper()
 	var fleet storage.Fleet
-	err := errors.New("not tried")
-	for end := time.Now().Add(time.Minute); err != nil && time.Now().Before(end); {
-		fleet, err = s.Join(t.Context(), shards)
-	}
+	var err error
+	try(func() bool { fleet, err = s.Join(t.Context(), shards); return err == nil })
 	noError(t, err)
 	return fleet
+}
+
+// try calls f until it succeeds, but for no longer than a minute.
+func try(f func() bool) {
+	for end := time.Now().Add(time.Minute); !f() && time.Now().Before(end); {
+	}
 }
 
 func mustApply(t testing.TB, s *Store, batch *storage.Batch) storage.Applied {
@@ -107,9 +115,24 @@ func keysOf(t testing.TB, client redis.UniversalClient, pattern string) []string
 	return must(client.Keys(t.Context(), pattern).Result())(t)
 }
 
+// wantExpiry checks in how long all keys like this expire, and returns them.
+func wantExpiry(t testing.TB, admin *redis.Client, why, pattern string, least, most time.Duration) []string {
+	t.Helper()
+	keys := keysOf(t, admin, pattern)
+	for _, key := range keys {
+		if ttl := admin.PTTL(t.Context(), key).Val(); ttl < least || ttl > most {
+			t.Errorf("%s: %s expires in %v, want %v to %v", why, key, ttl, least, most)
+		}
+	}
+	return keys
+}
+
+// set sets an option of the server until the test is over.
 func set(t testing.TB, admin *redis.Client, option, value string) {
 	t.Helper()
+	before := must(admin.ConfigGet(t.Context(), option).Result())(t)[option]
 	noError(t, admin.ConfigSet(t.Context(), option, value).Err())
+	t.Cleanup(func() { noError(t, admin.ConfigSet(context.Background(), option, before).Err()) })
 }
 
 func wantCounted(t testing.TB, s *Store, want int64) {
@@ -135,25 +158,18 @@ func oneHit(now int64, shard uint32, sequence uint64) *storage.Batch {
 
 // hitAt is the same, with a hit in the bucket that is age buckets old.
 func hitAt(now int64, shard uint32, sequence uint64, age int64) *storage.Batch {
-	return &storage.Batch{
-		Shard:  shard,
-		Now:    now,
-		Marks:  []storage.Mark{{Epoch: 1, Sequence: sequence}},
-		Rules:  []storage.Rule{{Name: "rule", Shape: hourly, Limit: 10}},
-		Ledger: []storage.Tally{{Counted: 1}},
-		Keys:   []storage.Key{{Text: "key", Cells: []storage.Cell{{Bucket: hourly.Bucket(now) - age, Count: 1}}}},
-	}
+	f := newcomersOf(hourly, now, sequence, "rule", 0, 1)
+	f.Shard, f.Keys[0].Text = shard, "key"
+	f.Keys[0].Cells[0].Bucket -= age
+	return f
 }
 
 // oneLease is a lease batch in which one checker, which knows of so many permits, wants more of a
 // key.
 func oneLease(now int64, known, want int64) *storage.LeaseBatch {
-	ask := storage.LeaseRequest{Epoch: 1, Bucket: hourly.Bucket(now), Known: known, Want: want}
-	return &storage.LeaseBatch{
-		Now:   now,
-		Rules: []storage.Rule{{Name: "rule", Shape: hourly, Limit: 10}},
-		Keys:  []storage.LeaseKey{{Text: "key", Requests: []storage.LeaseRequest{ask}}},
-	}
+	f := borrowers(now, "rule", 0, 1)
+	f.Keys[0].Requests[0].Known, f.Keys[0].Requests[0].Want = known, want
+	return f
 }
 
 // noError ends the test if there is an error.

@@ -35,6 +35,15 @@ func (a *aggregator) measure(b *aggregator, now, trip int64, keeper bool) {
 	a.ObservePeer(own-trip, own, theirs+trip/2, trip/2+err, keeper)
 }
 
+// startAt has clocks look at the store, and know the time from at on; the one that is the keeper's
+// says so.
+func startAt(st *storage, keeper *aggregator, all ...*aggregator) {
+	for _, a := range all {
+		a.join(st, at, 2*ms, 0.5, a == keeper)
+		a.Start(at, true, false)
+	}
+}
+
 // off is by how much an aggregator's fleet time differs from the true time.
 func (a *aggregator) off(now int64) int64 { return a.Time(now+a.ahead) - now }
 
@@ -194,8 +203,7 @@ func TestClockGoesOn(t *testing.T) {
 func TestClockIsSetSlowly(t *testing.T) {
 	var a aggregator
 	st := &storage{}
-	a.join(st, at, 2*ms, 0.5, true)
-	a.Start(at, true, false)
+	startAt(st, &a, &a)
 	for i, step := range []struct{ after, trip, ahead, kept, within int64 }{
 		{2 * s, s, -60 * s, 0, 0}, // a better one may come
 		{6 * s, s, -60 * s, 0, 0},
@@ -222,10 +230,7 @@ func TestClockOfTheSuspended(t *testing.T) {
 		for _, first := range []string{"store", "peer", "what the peer said before"} {
 			a, b := &aggregator{}, &aggregator{}
 			st := &storage{}
-			for _, c := range []*aggregator{a, b} {
-				c.join(st, at, 2*ms, 0.5, false)
-				c.Start(at, true, false)
-			}
+			startAt(st, nil, a, b)
 			a.measure(b, at+ms, 2*ms, !keeper)
 			now := at + 60*s
 			a.ahead = -60*s + 2*ms
@@ -257,10 +262,7 @@ func TestClockOfTheSuspended(t *testing.T) {
 func TestClockOfAWrongKeeper(t *testing.T) {
 	fleet := []*aggregator{{}, {}, {}}
 	keeper, st := fleet[0], &storage{}
-	for _, a := range fleet {
-		a.join(st, at, 2*ms, 0.5, a == keeper)
-		a.Start(at, true, false)
-	}
+	startAt(st, keeper, fleet...)
 	keeper.ahead = -60 * s
 	for now := at + 60*s; now < at+80*s; now += s / 4 {
 		for i, a := range fleet[1:] {
@@ -310,10 +312,8 @@ func TestClockWithoutAKeeper(t *testing.T) {
 func TestVagueWitness(t *testing.T) {
 	var a, b aggregator
 	st := &storage{}
-	for _, c := range []*aggregator{&a, &b} {
-		c.join(st, at, 2*ms, 0.5, true)
-		c.Start(at, true, false)
-	}
+	startAt(st, &a, &a)
+	startAt(st, &b, &b)
 	for now := at + s; now < at+10*s; now += s / 4 {
 		st.ahead = 500 * ms
 		a.join(st, now, 2*ms, 0.5, true)
