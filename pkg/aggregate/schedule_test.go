@@ -4,9 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"slices"
 	"testing"
+	"time"
 
+	"github.com/offpath-io/offpath/internal/testing/membus"
 	"github.com/offpath-io/offpath/pkg/aggregate"
 	"github.com/offpath-io/offpath/pkg/aggregate/memstore"
 	"github.com/offpath-io/offpath/pkg/aggregate/storage"
@@ -17,14 +18,9 @@ import (
 // answered.
 type sender struct {
 	epoch, sequence uint64
+	link            *membus.Checker
 	report          *events.Report // in flight
 	nextTry         int64
-}
-
-// delivery is what happens when a message arrives.
-type delivery struct {
-	due    int64
-	arrive func()
 }
 
 // schedule is one random run: senders, workers that share a store, and a network that loses,
@@ -37,7 +33,7 @@ type schedule struct {
 	failures float64 // which share of batches fails, before or after
 	workers  []*fixture
 	senders  []*sender
-	way      []delivery
+	bus      *membus.Bus
 	sent     int64 // hits, which have to be in the ledger in the end
 	answered int
 }
@@ -60,12 +56,25 @@ func TestEveryReportIsCountedOnce(t *testing.T) {
 func newSchedule(t *testing.T, seed uint64) *schedule {
 	random := rand.New(rand.NewPCG(seed, 0))
 	s := &schedule{t: t, random: random, now: start, store: memstore.New(), failures: random.Float64() / 4}
+	s.bus = membus.New(membus.Options{Seed: seed})
 	for range 1 + random.IntN(3) {
 		store := &faulty{Store: s.store, hook: s.fail}
-		s.workers = append(s.workers, newFixture(t, store, func(o *aggregate.Options) { o.BatchKeys = 1 + random.IntN(20) }))
+		w := newFixture(t, store, func(o *aggregate.Options) { o.BatchKeys = 1 + random.IntN(20) })
+		s.workers = append(s.workers, w)
+		s.bus.Worker().Attach(func(kind events.Kind, data []byte, reply func([]byte) error) {
+			w.worker.Receive(s.now, kind, data, reply)
+		})
 	}
 	for i := range 1 + random.IntN(5) {
-		s.senders = append(s.senders, &sender{epoch: uint64(i) + 1})
+		c := &sender{epoch: uint64(i) + 1, link: s.bus.Checker(fmt.Sprint(i))}
+		s.senders = append(s.senders, c)
+		c.link.Attach(func(_ events.Kind, data []byte) {
+			m, err := events.DecodeRefresh(data)
+			if err != nil {
+				t.Fatal(err)
+			}
+			s.observe(m)
+		})
 	}
 	return s
 }
@@ -88,10 +97,20 @@ func (s *schedule) run() {
 		if s.random.IntN(200) == 0 {
 			s.now += 3 * second // buckets go
 		}
+		f := membus.Faults{Lose: 1. / 3, Repeat: 0.5, RepeatWithin: 10 * time.Millisecond, Jitter: 10 * time.Millisecond}
+		if s.random.IntN(10) == 0 { // far too late
+			f.RepeatWithin, f.Jitter = 2*time.Second, 2*time.Second
+		}
+		s.bus.SetFaults(f)
 		for _, c := range s.senders {
 			s.send(c)
 		}
-		s.work()
+		s.bus.Step(s.now)
+		for _, w := range s.workers {
+			if s.random.IntN(3) > 0 {
+				w.step(s.now)
+			}
+		}
 	}
 	s.failures = 0
 	for _, c := range s.senders {
@@ -125,8 +144,7 @@ func (s *schedule) send(c *sender) {
 		return
 	}
 	c.nextTry = s.now + 10*ms + s.random.Int64N(40*ms)
-	m, w := c.report, s.workers[s.random.IntN(len(s.workers))]
-	s.post(func() { w.send(s.now, m) })
+	_ = c.link.Report(0, false, encode(s.t, c.report))
 }
 
 // hits are hits of now and, some, of earlier and too much later.
@@ -139,40 +157,6 @@ func (s *schedule) hits() []own {
 		}
 	}
 	return hits
-}
-
-// post loses a message, or delivers it once or twice, some far too late.
-func (s *schedule) post(arrive func()) {
-	for range s.random.IntN(3) {
-		delay := 10 * ms
-		if s.random.IntN(10) == 0 {
-			delay = 2 * second
-		}
-		s.way = append(s.way, delivery{s.now + s.random.Int64N(delay), arrive})
-	}
-}
-
-// work delivers what is due, and lets the workers take steps.
-func (s *schedule) work() {
-	var due []delivery
-	s.way = slices.DeleteFunc(s.way, func(m delivery) bool {
-		if m.due <= s.now {
-			due = append(due, m)
-		}
-		return m.due <= s.now
-	})
-	s.random.Shuffle(len(due), func(i, j int) { due[i], due[j] = due[j], due[i] })
-	for _, m := range due {
-		m.arrive()
-	}
-	for _, w := range s.workers {
-		if s.random.IntN(3) > 0 {
-			w.step(s.now)
-		}
-		for _, m := range w.refreshes.take() {
-			s.post(func() { s.observe(m) })
-		}
-	}
 }
 
 // observe takes in an answer; only one to the report in flight counts. Its hits are counted
