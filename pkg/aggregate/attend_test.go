@@ -76,25 +76,18 @@ func TestAShardIsLeftForItsWrites(t *testing.T) {
 		}
 		r := run(t, store)
 		m := report(1, 1, perMinute(time.Now().UnixNano()), own{"a", 0, 1})
-		r.send(m)
-		time.Sleep(10 * time.Millisecond)
+		r.exchange(m)
 		full.Store(true)
-		r.send(report(1, 2, perMinute(time.Now().UnixNano()), own{"a", 0, 1}))
+		r.exchange(report(1, 2, perMinute(time.Now().UnixNano()), own{"a", 0, 1}))
 		for _, after := range []struct {
 			why string
 			do  func()
 		}{
 			{"a report that failed", func() {}},
-			{"a lookup", func() {
-				if _, err := r.worker.Lookup(t.Context(), minutely, "a"); err != nil {
-					t.Error(err)
-				}
-			}},
-			{"a report counted before", func() { r.send(m) }},
+			{"a lookup", func() { r.look(minutely, "a") }},
+			{"a report counted before", func() { r.exchange(m) }},
 		} {
 			after.do()
-			time.Sleep(10 * time.Millisecond)
-			synctest.Wait()
 			r.line.wantAttended(t, "after "+after.why, false)
 			if r.worker.Ready() == nil {
 				t.Errorf("after %s it is ready", after.why)

@@ -3,6 +3,7 @@ package aggregate_test
 import (
 	"context"
 	"errors"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -38,17 +39,8 @@ func TestLookupAndReset(t *testing.T) {
 				denied.Denied = true
 				m := report(1, 1, admitted, own{"k", 0, 100}, own{"other", 0, 7})
 				addHits(m, denied, own{"k", 0, 5})
-				r.send(m)
-				time.Sleep(10 * time.Millisecond)
-				look := func(key string) aggregate.KeyState {
-					t.Helper()
-					s, err := r.worker.Lookup(t.Context(), rule, key)
-					if err != nil {
-						t.Fatal(err)
-					}
-					return s
-				}
-				s := look("k")
+				r.exchange(m)
+				s := r.look(rule, "k")
 				room := int64(20)
 				if shape.Drains() {
 					room = 0
@@ -67,17 +59,25 @@ func TestLookupAndReset(t *testing.T) {
 				if again, _, err := r.worker.Reset(t.Context(), rule, "k"); err != nil || again.Count != 0 {
 					t.Errorf("reset again: %+v, %v", again, err)
 				}
-				if s := look("other"); s.Count < 5 || s.Count > 7 {
+				if s := r.look(rule, "other"); s.Count < 5 || s.Count > 7 {
 					t.Errorf("the other key: %+v", s)
 				}
-				r.send(report(1, 2, admitted, own{"k", 0, 3}))
-				time.Sleep(10 * time.Millisecond)
-				if s := look("k"); s.Count < 1.9 || s.Count > 3 {
+				r.exchange(report(1, 2, admitted, own{"k", 0, 3}))
+				if s := r.look(rule, "k"); s.Count < 1.9 || s.Count > 3 {
 					t.Errorf("after three more: %+v", s)
 				}
 			})
 		})
 	}
+}
+
+func (r *running) look(rule storage.Rule, key string) aggregate.KeyState {
+	r.t.Helper()
+	s, err := r.worker.Lookup(r.t.Context(), rule, key)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return s
 }
 
 // A look at a key changes nothing in the store: whoever counts the shard's reports goes on as if
@@ -87,13 +87,12 @@ func TestALookupIsNoBatch(t *testing.T) {
 		store := memstore.New()
 		counts, looks := run(t, store), run(t, store)
 		for i := range uint64(5) {
-			counts.send(report(1, i+1, perMinute(time.Now().UnixNano()), own{"k", 0, 1}))
-			time.Sleep(10 * time.Millisecond)
+			counts.exchange(report(1, i+1, perMinute(time.Now().UnixNano()), own{"k", 0, 1}))
 			if version := counts.refreshes.only().GetVersion(); version != i+1 {
 				t.Errorf("after %d batches, and as many looks but one, version %d", i+1, version)
 			}
-			if s, err := looks.worker.Lookup(t.Context(), minutely, "k"); err != nil || s.Count != float64(i+1) {
-				t.Errorf("%+v, %v", s, err)
+			if s := looks.look(minutely, "k"); s.Count != float64(i+1) {
+				t.Errorf("%+v", s)
 			}
 		}
 	})
@@ -117,31 +116,25 @@ func TestResetsAtOnce(t *testing.T) {
 		sequence := uint64(0)
 		hit := func(at int64, hits uint64) {
 			sequence++
-			one.send(report(1, sequence, perMinute(at), own{"k", 0, hits}))
-			time.Sleep(10 * time.Millisecond)
+			one.exchange(report(1, sequence, perMinute(at), own{"k", 0, hits}))
 		}
 		hit(now, 100)
 		hit(now+second, 40)
-		resets := make(chan error, 2)
+		var resets sync.WaitGroup
 		for _, r := range []*running{one, other} {
-			go func() {
+			resets.Go(func() {
 				before, after, err := r.worker.Reset(t.Context(), minutely, "k")
-				if before.Count != 140 || after.Count != 0 {
-					t.Errorf("%+v, then %+v", before, after)
+				if err != nil || before.Count != 140 || after.Count != 0 {
+					t.Errorf("%+v, then %+v, %v", before, after, err)
 				}
-				resets <- err
-			}()
+			})
 		}
-		for range 2 {
-			if err := <-resets; err != nil {
-				t.Fatal(err)
-			}
-		}
+		resets.Wait()
 		wantLedger(t, "after both", store, "per-minute", storage.RuleLedger{Counted: 140, Refunded: 140})
 		hit(now, 100)
 		hit(now+second, 40)
-		if s, err := one.worker.Lookup(t.Context(), minutely, "k"); err != nil || s.Count != 140 {
-			t.Errorf("after as many more: %+v, %v", s, err)
+		if s := one.look(minutely, "k"); s.Count != 140 {
+			t.Errorf("after as many more: %+v", s)
 		}
 	})
 }
@@ -153,13 +146,11 @@ func TestResetOfPermits(t *testing.T) {
 		now := time.Now().UnixNano()
 		ask := func(sequence, known uint64) uint64 {
 			t.Helper()
-			r.send(leaseRequest(1, sequence, perMinute(now), wish{key: "k", known: known, want: 100}))
-			time.Sleep(10 * time.Millisecond)
+			r.exchange(leaseRequest(1, sequence, perMinute(now), wish{key: "k", known: known, want: 100}))
 			return r.grants.only().Granted[0]
 		}
 		granted := ask(1, 0)
-		r.send(report(1, 1, perMinute(now), own{"k", 0, granted}))
-		time.Sleep(10 * time.Millisecond)
+		r.exchange(report(1, 1, perMinute(now), own{"k", 0, granted}))
 		if again := ask(2, granted); again != granted {
 			t.Fatalf("%d granted, then %d: there was room left", granted, again)
 		}
@@ -174,24 +165,22 @@ func TestResetOfPermits(t *testing.T) {
 
 func TestLookupWithoutAStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		rule := storage.Rule{Name: "r", Shape: window.Shape{Length: time.Minute, Buckets: 1}, Limit: 10}
-		store := &faulty{Store: memstore.New(), faults: faults{join: errors.New("away")}}
+		rule, away := minutely, errors.New("away")
+		store := &faulty{Store: memstore.New(), faults: faults{join: away}}
 		r := run(t, store)
 		if _, err := r.worker.Lookup(t.Context(), rule, "k"); !errors.Is(err, aggregate.ErrNotJoined) {
 			t.Errorf("never reached: %v", err)
 		}
 		store.have(faults{})
 		time.Sleep(10 * time.Second)
-		store.have(faults{before: errors.New("away")})
+		store.have(faults{before: away})
 		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
 		defer cancel()
 		if _, err := r.worker.Lookup(ctx, rule, "k"); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("gone: %v", err)
 		}
 		store.have(faults{})
-		if _, err := r.worker.Lookup(t.Context(), rule, "k"); err != nil {
-			t.Errorf("back: %v", err)
-		}
+		r.look(rule, "k") // it is back
 		for _, bad := range []storage.Rule{{Shape: rule.Shape, Limit: 10}, {Name: "r", Limit: 10}} {
 			if _, err := r.worker.Lookup(t.Context(), bad, "k"); !errors.Is(err, aggregate.ErrKey) {
 				t.Errorf("%+v: %v", bad, err)

@@ -70,6 +70,14 @@ func (r *running) send(m events.Message) {
 	r.line.handle(kindOf(m), encode(r.t, m), r.reply(kindOf(m)))
 }
 
+// exchange sends a message, and lets it be answered.
+func (r *running) exchange(m events.Message) {
+	r.t.Helper()
+	r.send(m)
+	time.Sleep(10 * time.Millisecond)
+	synctest.Wait()
+}
+
 // hear brings the worker what an aggregator tells all.
 func (r *running) hear(m *events.Member) {
 	r.t.Helper()

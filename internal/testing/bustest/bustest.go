@@ -255,27 +255,31 @@ func testStop(t *testing.T, c Carrier) {
 
 // heard is what came in at one end.
 type heard struct {
-	mu   sync.Mutex
-	text map[events.Kind]map[string]int
+	mu  sync.Mutex
+	all map[message]int // how often
+}
+
+type message struct {
+	kind events.Kind
+	text string
 }
 
 func (h *heard) note(kind events.Kind, payload []byte) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.text == nil {
-		h.text = make(map[events.Kind]map[string]int)
+	if h.all == nil {
+		h.all = make(map[message]int)
 	}
-	if h.text[kind] == nil {
-		h.text[kind] = make(map[string]int)
-	}
-	h.text[kind][string(payload)]++
+	h.all[message{kind, string(payload)}]++
 }
 
 func (h *heard) count(kind events.Kind) (n int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	for _, times := range h.text[kind] {
-		n += times
+	for m, times := range h.all {
+		if m.kind == kind {
+			n += times
+		}
 	}
 	return n
 }
@@ -283,7 +287,7 @@ func (h *heard) count(kind events.Kind) (n int) {
 func (h *heard) times(kind events.Kind, text string) int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.text[kind][text]
+	return h.all[message{kind, text}]
 }
 
 type checker struct {

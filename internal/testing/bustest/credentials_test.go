@@ -93,11 +93,9 @@ func TestNobodySpeaksForAnother(t *testing.T) {
 func (h *heard) starting(prefix string) (n int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	for _, texts := range h.text {
-		for text, times := range texts {
-			if strings.HasPrefix(text, prefix) {
-				n += times
-			}
+	for m, times := range h.all {
+		if strings.HasPrefix(m.text, prefix) {
+			n += times
 		}
 	}
 	return n

@@ -40,10 +40,6 @@ func TestTheLatestStatesAreKept(t *testing.T) {
 	ns := serverstest.Namespace(t)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	js, err := jetstream.New(serverstest.Connect(t, n.URL()))
-	if err != nil {
-		t.Fatal(err)
-	}
 	a, b := newBucket(t, n.URL(), ns), newBucket(t, n.URL(), ns)
 	for _, step := range []struct {
 		why  string
@@ -74,8 +70,7 @@ func TestTheLatestStatesAreKept(t *testing.T) {
 		},
 	} {
 		if step.do != nil {
-			kv, err := js.KeyValue(ctx, natsmemory.Name(ns))
-			if err := errors.Join(err, step.do(kv)); err != nil {
+			if err := step.do(serverstest.Bucket(t, n.URL(), natsmemory.Name(ns))); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -59,7 +59,7 @@ func (g *group) add() {
 }
 
 // run lets time pass: every 250 ms each tells the others, and whoever changes tells them at once.
-func (g *group) run(d time.Duration) {
+func (g *group) run(d time.Duration) *group {
 	for end := g.now + int64(d); g.now < end; {
 		for i := range g.all {
 			g.tell(i)
@@ -68,6 +68,7 @@ func (g *group) run(d time.Duration) {
 			g.deliver()
 		}
 	}
+	return g
 }
 
 // tell has an aggregator decide, and tell all.
@@ -230,8 +231,7 @@ func TestEachShardHasOneOwner(t *testing.T) {
 // shard from an owner that lives.
 func TestStandingStill(t *testing.T) {
 	for _, stood := range []time.Duration{2*Every + 1, Silent - 1, Silent + 1} {
-		g := newGroup(t, 2)
-		g.run(2 * time.Second)
+		g := newGroup(t, 2).run(2 * time.Second)
 		shard := slices.Index(g.all[0].owned, true)
 		g.now += int64(stood)
 		for range 10 {
@@ -345,8 +345,7 @@ func TestTwoOwners(t *testing.T) {
 		{"neither hears the other", func(from, to int) bool { return from != to }},
 		{"one does not hear the other", func(from, to int) bool { return from == 0 && to == 1 }},
 	} {
-		g := newGroup(t, 2)
-		g.run(2 * time.Second)
+		g := newGroup(t, 2).run(2 * time.Second)
 		g.deaf = tt.deaf
 		g.run(5 * time.Second)
 		two := 0
@@ -381,8 +380,7 @@ func TestOneThatHearsNothing(t *testing.T) {
 
 // One that stops hearing anything, itself included, is no owner in the eyes of others.
 func TestOneThatBecomesDeaf(t *testing.T) {
-	g := newGroup(t, 2)
-	g.run(2 * time.Second)
+	g := newGroup(t, 2).run(2 * time.Second)
 	g.wantOneOwner("both hear")
 	g.deaf = func(_, to int) bool { return to == 1 }
 	g.run(Silent + 2*Every)
@@ -398,8 +396,7 @@ func TestOneThatBecomesDeaf(t *testing.T) {
 
 // While nobody hears anything, as while NATS is away, no shard moves, nor when all hear again.
 func TestWhenAllAreDeafNothingMoves(t *testing.T) {
-	g := newGroup(t, 3)
-	g.run(2 * time.Second)
+	g := newGroup(t, 3).run(2 * time.Second)
 	g.wantOneOwner("all hear")
 	same := func(why string) {
 		t.Helper()
@@ -416,8 +413,7 @@ func TestWhenAllAreDeafNothingMoves(t *testing.T) {
 
 // A message in the name of an owner that claims to be of the future does not make it count as gone.
 func TestMessageOfTheFuture(t *testing.T) {
-	g := newGroup(t, 2)
-	g.run(2 * time.Second)
+	g := newGroup(t, 2).run(2 * time.Second)
 	forged := g.all[1].Message(g.all[1].serves, g.now)
 	forged.Sent = math.MaxInt64
 	g.all[0].Observe(forged, g.now)
@@ -434,8 +430,7 @@ func TestMessageOfTheFuture(t *testing.T) {
 
 // A message that says nothing new costs no review, nor does a review without one change anything.
 func TestNothingNew(t *testing.T) {
-	g := newGroup(t, 3)
-	g.run(2 * time.Second)
+	g := newGroup(t, 3).run(2 * time.Second)
 	m, said := g.all[0], g.all[1].Message(g.all[1].serves, g.now)
 	before := m.Members.owned
 	for i := range shards / 8 {
