@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os/exec"
 	"strconv"
 	"sync"
 	"time"
@@ -48,9 +49,9 @@ type Redis struct {
 // is no redis-server, and ends with the last of the server's log if there is one that does not
 // start.
 func StartRedis(ctx context.Context, options RedisOptions) (*Redis, error) {
-	binary, err := findProgram("redis-server")
+	binary, err := exec.LookPath("redis-server")
 	if err != nil {
-		return nil, fmt.Errorf("start redis 7.0 or newer: %w", err)
+		return nil, fmt.Errorf("start redis: %w (install the package redis-server, or redis, 7.0 or newer)", err)
 	}
 	return onFreePort(func(port int) (*Redis, error) {
 		r := &Redis{binary: binary, args: options.Args, port: port}
