@@ -67,7 +67,9 @@ func TestLeasesAreAnswered(t *testing.T) {
 		{"a repeat", 100 * ms, 1, []wish{{"a", 0, 0, 7, 0}}, "0:7/7 999"},
 		{"some are given back", 200 * ms, 1, []wish{{"a", 0, 7, 0, 2}}, "0:7/7 0"},
 		{"and granted again", 200 * ms, 2, []wish{{"a", 0, 3, 10, 0}}, "0:5/5 899"},
-		{"a key twice: only the first counts", 300 * ms, 3, []wish{{"c", 0, 0, 4, 0}, {"c", 0, 0, 6, 0}}, "0:4/4 0 | 0:4/4 0"},
+		{"a key twice: only the first counts", 300 * ms, 3, []wish{{"c", 0, 0, 4, 0}, {"c", 0, 0, 6, 0}, {"d", 0, 0, 6, 0}},
+			"0:4/4 0 | 0:4/4 0 | 0:6/6 0"},
+		{"each key's own are given back", 300 * ms, 3, []wish{{"c", 0, 4, 0, 1}, {"d", 0, 6, 0, 3}}, "0:4/4 0 | 0:6/6 0"},
 		{"in the next second, of the last one", second, 2, []wish{{"a", 1, 5, 1, 0}}, "0:0/5 99"},
 		{"an earlier bucket melts", second + 499*ms, 2, []wish{{"a", 0, 0, 10, 0}, {"a", 1, 5, 0, 0}}, "0:5/5 100 | 0:5/5 100"},
 		{"who speaks of the future gets of the present", second + 500*ms, 4, []wish{{"b", -1, 0, 1, 0}}, "0:1/0 0"},
@@ -77,7 +79,7 @@ func TestLeasesAreAnswered(t *testing.T) {
 		d.want(step.why, permits(m), step.want)
 	}
 	s := d.worker.Stats()
-	if s.LeaseRequests != 9 || s.LeasesAnswered != 9 || s.LeaseBatches != 9 || s.PermitsGranted != 32 || s.PermitsReturned != 2 {
+	if s.LeaseRequests != 10 || s.LeasesAnswered != 10 || s.LeaseBatches != 10 || s.PermitsGranted != 38 || s.PermitsReturned != 6 {
 		t.Errorf("stats: %+v", s)
 	}
 }
