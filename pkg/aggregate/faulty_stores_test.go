@@ -105,6 +105,13 @@ func (s *faulty) enter(batch *storage.Batch) {
 	}
 }
 
+// mostAtOnce is how many batches were under way at once.
+func (s *faulty) mostAtOnce() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.most
+}
+
 func (s *faulty) leave(batch *storage.Batch) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

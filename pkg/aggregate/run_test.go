@@ -298,7 +298,7 @@ func TestTwoBatchesOfAShardAtOnce(t *testing.T) {
 		send(3, 1, 0) // third batch, when the first is done
 		time.Sleep(95 * time.Millisecond)
 		synctest.Wait()
-		if got, most := len(r.refreshes.take()), store.most; got != 2 || most != 2 {
+		if got, most := len(r.refreshes.take()), store.mostAtOnce(); got != 2 || most != 2 {
 			t.Errorf("after 115 ms: %d answers, %d batches at once", got, most)
 		}
 		time.Sleep(200 * time.Millisecond)
