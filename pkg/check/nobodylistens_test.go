@@ -17,16 +17,9 @@ func twoShards(t *testing.T) (f *fleet, now int64) {
 	f.welcome(noon, 2)
 	atTime(noon, f).Step()
 	l := limiter(t, f.Checker, "r")
-	keyIn := func(shard uint32) string {
-		for i := 0; ; i++ {
-			if key := fmt.Sprint("key ", i); events.Shard("r", key, 2) == shard {
-				return key
-			}
-		}
-	}
 	now = noon + 50*ms
-	atTime(now, l).Check(keyIn(0), 1)
-	atTime(now, l).Check(keyIn(1), 1)
+	atTime(now, l).Check(keyOf("r", 0), 1)
+	atTime(now, l).Check(keyOf("r", 1), 1)
 	atTime(now, f).Step()
 	f.wantSent(t, "the reports", "0 to its owner", "1 to its owner")
 	return f, now
@@ -65,12 +58,9 @@ func TestOwnerIsGone(t *testing.T) {
 	now += int64(time.Second)
 	atTime(now, f).Step()
 	f.wantSent(t, "no answer came either", "0 to its owner", "1 to any")
-	f.tape.to = nil
 	for now += ms; len(f.tape.to) == 0; now += 10 * ms { // time-outs grow
 		atTime(now, f).Step()
-		if now > noon+int64(time.Minute) {
-			t.Fatal("nothing is sent any more")
-		}
+		require(t, now <= noon+int64(time.Minute), "nothing is sent any more")
 	}
 }
 
@@ -80,22 +70,16 @@ func TestUnheardIsNoRepeat(t *testing.T) {
 	f, now := twoShards(t)
 	f.unheard(now+20*ms, 0, true)
 	f.wantSent(t, "the owner was not there", "0 to any")
-	if n := f.Stats().ReportsRepeated; n != 0 {
-		t.Errorf("%d reports were repeated", n)
-	}
-	f.tape.to = nil
-	sent := map[string]int{}
+	equal(t, f.Stats().ReportsRepeated, 0, "reports repeated")
 	for range 2000 {
 		now += ms
 		atTime(now, f).Step()
-		for _, to := range f.tape.to {
-			sent[to[:1]]++
-		}
-		f.tape.to = nil
 	}
-	if sent["0"] != sent["1"] {
-		t.Errorf("repeats of the one that was unheard, and of the other: %v", sent)
+	sent := map[byte]int{}
+	for _, to := range f.tape.to {
+		sent[to[0]]++
 	}
+	equal(t, sent['0'], sent['1'], "repeats of the one that was unheard, and of the other")
 }
 
 // TestALateGrantKeepsReportsAtTheOwner: a lease request may take longer than its time-out, as when
@@ -122,19 +106,11 @@ func TestOwnerIsTriedAgain(t *testing.T) {
 	f.wantSent(t, "the owner was not there", "0 to any")
 	for _, m := range f.tape.reports {
 		if m.Shard == 0 {
-			f.receive(now+2*ms, events.KindRefresh, &events.Refresh{
-				Epoch: m.Epoch, Shard: m.Shard, Sequence: m.Sequence, Generation: 1, Version: 1,
-				KeyCells: make([]uint32, m.Hits.Keys()),
-			})
-			break
+			f.receive(now+2*ms, events.KindRefresh, answerTo(m))
 		}
 	}
-	l := limiter(t, f.Checker, "r")
-	for i := 0; events.Shard("r", fmt.Sprint("other ", i), 2) == 0; i++ {
-		atTime(now+2*ms, l).Check(fmt.Sprint("other ", i), 1)
-	}
-	for i := range 8 {
-		atTime(now+2*ms, l).Check(fmt.Sprint("more ", i), 1)
+	for i := range 8 { // of both shards
+		atTime(now+2*ms, limiter(t, f.Checker, "r")).Check(fmt.Sprint("more ", i), 1)
 	}
 	now += 2 * int64(time.Second)
 	atTime(now, f).Step()

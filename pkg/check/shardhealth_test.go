@@ -26,11 +26,7 @@ func fleetOfTwoShards(t testing.TB, list ...rules.Rule) (f *fleet, keys [2]strin
 	f = unwelcomed(t, healthOptions, list...)
 	atTime(noon, f).Step()
 	f.hear(noon)
-	for i := range 100 {
-		key := fmt.Sprint("k", i)
-		keys[events.Shard(list[0].Name, key, 2)] = key
-	}
-	return f, keys
+	return f, [2]string{keyOf(list[0].Name, 0), keyOf(list[0].Name, 1)}
 }
 
 // hear welcomes the checker.
@@ -56,19 +52,6 @@ func (f *fleet) hit(now int64, names ...string) {
 	}
 }
 
-// answerShard answers the reports of one shard that were sent since the last call, and returns how
-// many there were.
-func (f *fleet) answerShard(now int64, shard uint32, from int) int {
-	f.t.Helper()
-	for _, m := range f.tape.reports[from:] {
-		if m.Shard != shard {
-			continue
-		}
-		f.receive(now, events.KindRefresh, answerTo(m))
-	}
-	return len(f.tape.reports)
-}
-
 // freshness returns what a look at a key says.
 func freshness(l *Limiter, now int64, key string) Freshness {
 	return atTime(now, l.checker()).Do(Request{Limiter: l, Key: key, Mode: Peek}).Freshness
@@ -79,13 +62,11 @@ func TestSilenceIsOfAShard(t *testing.T) {
 	closed := rule("r", 80, time.Hour, 1)
 	closed.OnOutage = rules.Closed
 	f, keys := fleetOfTwoShards(t, closed, rule("other", 1000, time.Hour, 1))
-	l, answered, allowed := limiter(t, f.Checker, "r"), 0, [2]int{}
+	l, allowed := limiter(t, f.Checker, "r"), [2]int{}
+	answer := f.answering(true, func(m sent) reply { return []reply{count, silence}[m.shard] })
 	for now := noon; now <= noon+30*second; now += 100 * ms {
-		atTime(now, f).Step()
-		if now%second == 0 {
-			f.hear(now)
-		}
-		answered = f.answerShard(now, 0, answered)
+		f.tick(now)
+		answer(now)
 		want := Fresh
 		switch silent := now - noon - 100*ms; {
 		case silent > 20*second:
@@ -114,7 +95,11 @@ func TestSilenceIsOfAShard(t *testing.T) {
 	// The share is ten, and of the rest an eighth: one hit is in flight.
 	expect(t, allowed[0] == 31 && allowed[1] >= 10 && allowed[1] <= 11, "of 31 hits each shard lets %v pass", allowed)
 	now := noon + 31*second
-	f.answerShard(now, 1, 0)
+	for _, m := range f.tape.reports {
+		if m.Shard == 1 { // they are repeats of one
+			f.receive(now, events.KindRefresh, answerTo(m))
+		}
+	}
 	equal(t, freshness(l, now, keys[1]), Fresh, "shard 1, once it is answered")
 	f.tape.hellos = nil
 	atTime(now+second, f).Step()
@@ -124,49 +109,44 @@ func TestSilenceIsOfAShard(t *testing.T) {
 // TestNewsOfAShard is its answers, grants and alarms; not those of another shard, refusals,
 // welcomes, or answers that make no sense.
 func TestNewsOfAShard(t *testing.T) {
+	now := noon + 3*second
+	answer := func(change func(*events.Refresh)) func(*fleet, *events.Report) {
+		return func(f *fleet, m *events.Report) {
+			a := answerTo(m)
+			change(a)
+			f.receive(now, events.KindRefresh, a)
+		}
+	}
+	alarm := func(shard uint32, made int64) func(*fleet, *events.Report) {
+		return func(f *fleet, _ *events.Report) {
+			a := alarmOf(&limiter(t, f.Checker, "r").core.Group, now, 1, "a", admitted(60))
+			a.Shard, a.Made = shard, made
+			f.receive(now, events.KindAlarm, a)
+		}
+	}
 	for _, test := range []struct {
 		why  string
-		send func(f *fleet, l *Limiter, now int64, m *events.Report)
+		send func(f *fleet, m *events.Report)
 		want Freshness
 	}{
-		{"nothing", func(*fleet, *Limiter, int64, *events.Report) {}, Stale},
-		{"a welcome", func(f *fleet, _ *Limiter, now int64, _ *events.Report) { f.hear(now) }, Stale},
-		{"a refusal", func(f *fleet, _ *Limiter, now int64, m *events.Report) {
-			f.receive(now, events.KindRefresh, refusalOf(m))
-		}, Stale},
-		{"the answer to another report", func(f *fleet, _ *Limiter, now int64, m *events.Report) {
-			f.receive(now, events.KindRefresh, &events.Refresh{
-				Epoch: m.Epoch, Shard: m.Shard, Sequence: m.Sequence + 7, Generation: 1, KeyCells: []uint32{1}, Age: []int64{0}, Total: []uint64{1},
-			})
-		}, Stale},
-		{"an answer without its keys", func(f *fleet, _ *Limiter, now int64, m *events.Report) {
-			f.receive(now, events.KindRefresh, &events.Refresh{Epoch: m.Epoch, Shard: m.Shard, Sequence: m.Sequence, Generation: 1})
-		}, Stale},
-		{"an alarm of the other shard", func(f *fleet, l *Limiter, now int64, _ *events.Report) {
-			a := alarmOf(&l.core.Group, now, 1, "a", admitted(60))
-			f.receive(now, events.KindAlarm, a)
-		}, Stale},
-		{"an alarm that an aggregator repeats from memory", func(f *fleet, l *Limiter, now int64, m *events.Report) {
-			a := alarmOf(&l.core.Group, now, 1, "a", admitted(60))
-			a.Shard = m.Shard
-			f.receive(now, events.KindAlarm, a)
-		}, Stale},
-		{"an alarm", func(f *fleet, l *Limiter, now int64, m *events.Report) {
-			a := alarmOf(&l.core.Group, now, 1, "a", admitted(60))
-			a.Shard, a.Made = m.Shard, now
-			f.receive(now, events.KindAlarm, a)
-		}, Fresh},
-		{"its answer", func(f *fleet, _ *Limiter, now int64, _ *events.Report) { f.answer(now, 1) }, Fresh},
+		{"nothing", func(*fleet, *events.Report) {}, Stale},
+		{"a welcome", func(f *fleet, _ *events.Report) { f.hear(now) }, Stale},
+		{"a refusal", answer(func(a *events.Refresh) { *a = events.Refresh{Epoch: a.Epoch, Shard: 1, Sequence: 1, Error: "no"} }), Stale},
+		{"the answer to another report", answer(func(a *events.Refresh) { a.Sequence += 7 }), Stale},
+		{"an answer without its keys", answer(func(a *events.Refresh) { a.KeyCells, a.Age, a.Total = nil, nil, nil }), Stale},
+		{"an alarm of the other shard", alarm(0, now), Stale},
+		{"an alarm that an aggregator repeats from memory", alarm(1, 0), Stale},
+		{"an alarm", alarm(1, now), Fresh},
+		{"its answer", answer(func(*events.Refresh) {}), Fresh},
 	} {
 		f, keys := fleetOfTwoShards(t, rule("r", 80, time.Hour, 1))
 		l := limiter(t, f.Checker, "r")
 		atTime(noon, l).Check(keys[1], 1)
 		atTime(noon+100*ms, f).Step()
-		now := noon + 3*second
 		f.hear(now)
 		atTime(now, f).Step()
 		equal(t, freshness(l, now, keys[1]), Stale, "%s: before", test.why)
-		test.send(f, l, now, f.last())
+		test.send(f, f.last())
 		equal(t, freshness(l, now, keys[1]), test.want, "%s: after", test.why)
 		equal(t, freshness(l, now, keys[0]), Fresh, "%s: the other shard", test.why)
 	}
@@ -217,31 +197,56 @@ func TestReportsAreRepeatedWhenAggregatorsComeBack(t *testing.T) {
 	equal(t, len(f.tape.reports), n+1, "reports sent, after another welcome")
 }
 
-// refusing answers the reports and lease requests that were sent since its last call, as an
-// aggregator that takes none with a rule of this name.
-func (f *fleet) refusing(name string) (answer func(now int64)) {
-	reports, leases, granted := 0, 0, uint64(0)
-	has := func(list []*events.Rule) bool {
-		return slices.ContainsFunc(list, func(r *events.Rule) bool { return r.Name == name })
+// sent is a report or a lease request, as the aggregator sees it that it has reached.
+type sent struct {
+	at             int64
+	shard          uint32
+	lease, toOwner bool // toOwner is of reports
+	rules          []*events.Rule
+}
+
+// reply is what an aggregator does with a request.
+type reply int
+
+const (
+	count reply = iota
+	refuse
+	silence
+)
+
+// refusing is what an aggregator does that takes nothing with a rule of this name.
+func refusing(name string) func(sent) reply {
+	return func(m sent) reply {
+		return refusedIf(slices.ContainsFunc(m.rules, func(r *events.Rule) bool { return r.Name == name }))
 	}
+}
+
+func refusedIf(refused bool) reply { return map[bool]reply{true: refuse, false: count}[refused] }
+
+// answering answers the reports and lease requests that were sent since its last call, each of the
+// latter by five permits more; at once also those that are sent when an answer comes.
+func (f *fleet) answering(atOnce bool, does func(sent) reply) (answer func(now int64)) {
+	reports, leases, granted := 0, 0, uint64(0)
 	return func(now int64) {
 		f.t.Helper()
-		for ; reports < len(f.tape.reports); reports++ { // answers make it longer
+		for n := len(f.tape.reports); reports < n || atOnce && reports < len(f.tape.reports); reports++ {
 			m := f.tape.reports[reports]
-			a := answerTo(m)
-			if has(m.Hits.Rules) {
-				a = refusalOf(m)
+			switch does(sent{now, m.Shard, false, strings.HasSuffix(f.tape.to[reports], "to its owner"), m.Hits.Rules}) {
+			case count:
+				f.receive(now, events.KindRefresh, answerTo(m))
+			case refuse:
+				f.receive(now, events.KindRefresh, refusalOf(m))
 			}
-			f.receive(now, events.KindRefresh, a)
 		}
 		for ; leases < len(f.tape.leases); leases++ {
 			m := f.tape.leases[leases]
-			if has(m.Keys.Rules) {
+			switch does(sent{now, m.Shard, true, false, m.Keys.Rules}) {
+			case count:
+				granted += 5
+				f.grant(now, m, func(int) (uint64, time.Duration) { return granted, 0 })
+			case refuse:
 				f.receive(now, events.KindGrant, &events.Grant{Epoch: m.Epoch, Shard: m.Shard, Sequence: m.Sequence, Error: "no"})
-				continue
 			}
-			granted += 5
-			f.grant(now, m, func(int) (uint64, time.Duration) { return granted, 0 })
 		}
 	}
 }
@@ -263,11 +268,10 @@ func TestRefusedRules(t *testing.T) {
 	bad.OnOutage = rules.Closed
 	for _, late := range []bool{false, true} {
 		f, _ := fleetOfTwoShards(t, bad, rule("good", 1000, time.Second, 1), rule("fine", 1000, time.Hour, 1))
-		answer, name := f.refusing("bad"), []string{"bad", "good", "fine"}
+		answer, name := f.answering(true, refusing("bad")), []string{"bad", "good", "fine"}
 		var lost [3]int64
 		check := func(now int64, i int) bool {
-			l := limiter(t, f.Checker, name[i])
-			return atTime(now, l).Check(keyOf(name[i], 1), 1).Allowed
+			return atTime(now, limiter(t, f.Checker, name[i])).Check(keyOf(name[i], 1), 1).Allowed
 		}
 		level := func(now int64, i int) Freshness {
 			return freshness(limiter(t, f.Checker, name[i]), now, keyOf(name[i], 1))
@@ -303,9 +307,9 @@ func TestRefusedRules(t *testing.T) {
 			expect(t, r.Lost > 0 && (i > 0 || r.Answered == 0), "%+v", r)
 			expect(t, i == 0 || r.Answered > 20*r.Lost, "few hits of a good rule are counted: %+v", r)
 		}
-		answer = f.refusing("another")
+		answer = f.answering(true, refusing("another"))
 		for until := now + 12*second; now < until; now += 50 * ms {
-			check(now, 0)
+			f.hit(now, "bad")
 			f.hear(now)
 			atTime(now, f).Step()
 			answer(now + 2*ms)
@@ -318,27 +322,23 @@ func TestRefusedRules(t *testing.T) {
 // it is reported every 10 s, and keeps to the local share; answers in shard 0 change neither, and
 // its keys there are reported and fresh as ever.
 func TestRefusedInOneShard(t *testing.T) {
-	f, _ := fleetOfTwoShards(t, rule("bad", 80, time.Second, 1))
-	l, sent, reports := limiter(t, f.Checker, "bad"), 0, [2]int{}
+	f, keys := fleetOfTwoShards(t, rule("bad", 80, time.Second, 1))
+	l, reports := limiter(t, f.Checker, "bad"), [2]int{}
+	answer := f.answering(true, func(m sent) reply {
+		if m.at >= noon+30*second {
+			reports[m.shard]++
+		}
+		return refusedIf(m.shard == 1)
+	})
 	for now := noon; now < noon+90*second; now += 50 * ms {
-		for shard := range uint32(2) {
-			atTime(now, l).Check(keyOf("bad", shard), 1)
+		for _, key := range keys {
+			atTime(now, l).Check(key, 1)
 		}
 		f.tick(now)
-		for ; sent < len(f.tape.reports); sent++ {
-			m := f.tape.reports[sent]
-			a := answerTo(m)
-			if m.Shard == 1 {
-				a = refusalOf(m)
-			}
-			f.receive(now+2*ms, events.KindRefresh, a)
-			if now >= noon+30*second {
-				reports[m.Shard]++
-			}
-		}
+		answer(now + 2*ms)
 		if now >= noon+30*second {
-			equal(t, freshness(l, now, keyOf("bad", 0)), Fresh, "%v on, where it is accepted", time.Duration(now-noon))
-			equal(t, freshness(l, now, keyOf("bad", 1)), LocalShare, "%v on, where it is refused", time.Duration(now-noon))
+			equal(t, freshness(l, now, keys[0]), Fresh, "%v on, where it is accepted", time.Duration(now-noon))
+			equal(t, freshness(l, now, keys[1]), LocalShare, "%v on, where it is refused", time.Duration(now-noon))
 		}
 	}
 	expect(t, reports[0] > 500 && reports[1] <= 14, "reports within a minute: %v", reports)
@@ -348,7 +348,7 @@ func TestRefusedInOneShard(t *testing.T) {
 func TestRefusedRuleComesBack(t *testing.T) {
 	bad, good := rule("bad", 80, time.Second, 1), rule("good", 80, time.Second, 1)
 	f, _ := fleetOfTwoShards(t, bad, good)
-	answer, now := f.refusing("bad"), noon
+	answer, now := f.answering(true, refusing("bad")), noon
 	run := func(until int64, names ...string) {
 		for ; now < until; now += 50 * ms {
 			f.hit(now, names...)
@@ -369,26 +369,19 @@ func TestRefusedRuleComesBack(t *testing.T) {
 // the shard's owner from 15 s on. Of its hits none is lost after that, except for the report that
 // another one refuses as well.
 func TestSuspectRefusedByTheOwnerOnly(t *testing.T) {
-	f, _ := fleetOfTwoShards(t, rule("bad", 1000, time.Second, 1))
-	l, sent, lost := limiter(t, f.Checker, "bad"), 0, int64(0)
+	f, keys := fleetOfTwoShards(t, rule("bad", 1000, time.Second, 1))
+	answer, lost := f.answering(true, func(m sent) reply { return refusedIf(m.at < noon+15*second || m.toOwner) }), int64(0)
 	for now := noon; now < noon+120*second; now += 50 * ms {
-		atTime(now, l).Check(keyOf("bad", 1), 1)
+		f.hit(now, "bad")
 		f.tick(now)
-		for ; sent < len(f.tape.reports); sent++ {
-			m := f.tape.reports[sent]
-			a := answerTo(m)
-			if now < noon+15*second || strings.HasSuffix(f.tape.to[sent], "to its owner") {
-				a = refusalOf(m)
-			}
-			f.receive(now+2*ms, events.KindRefresh, a)
-		}
+		answer(now + 2*ms)
 		if now == noon+15*second {
 			lost = f.Stats().Rules[0].Lost
 		}
 	}
 	s := f.Stats().Rules[0]
 	expect(t, s.Lost == lost && s.Answered > 1900, "lost were %d, now: %+v", lost, s)
-	equal(t, freshness(l, noon+120*second, keyOf("bad", 1)), Fresh, "the rule")
+	equal(t, freshness(limiter(t, f.Checker, "bad"), noon+120*second, keys[1]), Fresh, "the rule")
 }
 
 // TestTwoOwnersOfASuspect: one refuses its report, and the other counts it, a little later, as any
@@ -421,26 +414,22 @@ func TestTwoOwnersOfASuspect(t *testing.T) {
 func TestPermitsRefusedInOneShard(t *testing.T) {
 	var allowed [2]int
 	for refused := range 2 {
-		f, _ := fleetOfTwoShards(t, strictRule("r", 1000, time.Hour, 1))
-		l, leases, granted, refusals := limiter(t, f.Checker, "r"), 0, uint64(0), 0
+		f, keys := fleetOfTwoShards(t, strictRule("r", 1000, time.Hour, 1))
+		l, refusals := limiter(t, f.Checker, "r"), 0
+		answer := f.answering(true, func(m sent) reply {
+			if !m.lease {
+				return silence
+			}
+			refusals += int(m.shard)
+			return refusedIf(m.shard == 1)
+		})
 		for now := noon; now < noon+20*second; now += 5 * ms {
 			if refused == 1 {
-				atTime(now, l).Check(keyOf("r", 1), 1)
+				f.hit(now, "r")
 			}
-			if atTime(now, l).Check(keyOf("r", 0), 1).Allowed {
-				allowed[refused]++
-			}
+			allowed[refused] += hit(l, now, keys[0], 1)
 			f.tick(now)
-			for ; leases < len(f.tape.leases); leases++ {
-				m := f.tape.leases[leases]
-				if m.Shard == 1 {
-					f.receive(now+2*ms, events.KindGrant, &events.Grant{Epoch: m.Epoch, Shard: m.Shard, Sequence: m.Sequence, Error: "no"})
-					refusals++
-					continue
-				}
-				granted += 5
-				f.grant(now+2*ms, m, func(int) (uint64, time.Duration) { return granted, 0 })
-			}
+			answer(now + 2*ms)
 		}
 		expect(t, refusals <= 20, "%d requests refused within 20 s", refusals)
 	}
@@ -455,7 +444,7 @@ func TestRefusedRulesMakeRoom(t *testing.T) {
 	f := unwelcomed(t, o, rule("bad", 80, time.Second, 1))
 	atTime(noon, f).Step()
 	f.hear(noon)
-	for answer, now := f.refusing("bad"), noon; now < noon+20*second; now += 50 * ms {
+	for answer, now := f.answering(true, refusing("bad")), noon; now < noon+20*second; now += 50 * ms {
 		for i := range map[int64]int{noon: 1, noon + 15*second: 390}[now] { // it is suspect after 10 s
 			atTime(now, limiter(t, f.Checker, "bad")).Check(fmt.Sprint("k", i), 1)
 		}
@@ -466,49 +455,21 @@ func TestRefusedRulesMakeRoom(t *testing.T) {
 	expect(t, f.Stats().LiveKeys <= 300, "%d keys of 400 are live", f.Stats().LiveKeys)
 }
 
-// TestRefusedRulesDoNotDelayTheEnd: the last flush gives their hits up, and reports all others.
-func TestRefusedRulesDoNotDelayTheEnd(t *testing.T) {
-	f, _ := fleetOfTwoShards(t, rule("bad", 80, time.Hour, 1), rule("good", 1000, time.Hour, 1))
-	answer, now := f.refusing("bad"), noon
-	step := func(drain func(int64) bool) (done bool) {
-		now += 50 * ms
-		f.hit(now, "bad", "good")
-		if drain == nil {
-			atTime(now, f).Step()
-		} else {
-			done = drain(now)
-		}
-		answer(now + 2*ms)
-		return done
-	}
-	for now < noon+15*second {
-		step(nil)
-	}
-	end := f.reporter.BeginShutdown()
-	begin := now
-	for !step(end.Done) && now < begin+5*second {
-	}
-	expect(t, now <= begin+second, "the last flush takes %v", time.Duration(now-begin))
-}
-
 // TestSuspectRulesTakeTurns: all rules have been refused and are accepted now, and have new hits
 // while a report is on its way. Each has as many reports as the others.
 func TestSuspectRulesTakeTurns(t *testing.T) {
 	names := []string{"bad", "bad2", "bad3"}
 	f, _ := fleetOfTwoShards(t, rule("bad", 1e6, time.Hour, 1), rule("bad2", 1e6, time.Hour, 1), rule("bad3", 1e6, time.Hour, 1))
-	sent, now, reports := 0, noon, map[string]int{}
-	for ; now < noon+60*second; now += 50 * ms {
-		for n := len(f.tape.reports); sent < n; sent++ { // answers take a step
-			m := f.tape.reports[sent]
-			a := answerTo(m)
-			if now < noon+20*second {
-				a = refusalOf(m)
-			} else if now > noon+40*second {
-				equal(t, len(m.Hits.Rules), 1, "rules in a report")
-				reports[m.Hits.Rules[0].Name]++
-			}
-			f.receive(now, events.KindRefresh, a)
+	reports := map[string]int{}
+	answer := f.answering(false, func(m sent) reply {
+		if m.at > noon+40*second {
+			equal(t, len(m.rules), 1, "rules in a report")
+			reports[m.rules[0].Name]++
 		}
+		return refusedIf(m.at < noon+20*second)
+	})
+	for now := noon; now < noon+60*second; now += 50 * ms {
+		answer(now)
 		f.hit(now, names...)
 		f.tick(now)
 	}
@@ -517,37 +478,30 @@ func TestSuspectRulesTakeTurns(t *testing.T) {
 	}
 }
 
-// TestTrafficDoesNotDelayTheEnd of rules that aggregators refuse, or that they refused minutes ago.
+// TestTrafficDoesNotDelayTheEnd of rules that aggregators refuse, or that they refused minutes ago:
+// the last flush gives up the hits that nobody takes, and reports all others.
 func TestTrafficDoesNotDelayTheEnd(t *testing.T) {
-	for _, refused := range []string{"never", "minutes ago", "still"} {
+	for refused, does := range map[string]func(sent) reply{
+		"never":       func(sent) reply { return count },
+		"minutes ago": func(m sent) reply { return refusedIf(m.at < noon+30*second) },
+		"still":       func(sent) reply { return refuse },
+		"one still":   refusing("bad"),
+	} {
 		f, _ := fleetOfTwoShards(t, rule("bad", 1e6, time.Hour, 1), rule("bad2", 1e6, time.Hour, 1))
-		sent, now, began := 0, noon, noon+60*second
-		step := func(drain func(int64) bool) (done bool) {
-			now += 5 * ms
+		answer, now, began := f.answering(false, does), noon, noon+60*second
+		for ; now < began; now += 5 * ms {
 			f.hit(now, "bad", "bad2")
-			if now < began {
-				atTime(now, f).Step()
-			} else {
-				done = drain(now)
-			}
-			for n := len(f.tape.reports); sent < n; sent++ {
-				m := f.tape.reports[sent]
-				a := answerTo(m)
-				if refused == "still" || refused == "minutes ago" && now < noon+30*second {
-					a = refusalOf(m)
-				}
-				f.receive(now+2*ms, events.KindRefresh, a)
-			}
-			return done
-		}
-		for now < began-5*ms {
-			step(nil)
+			atTime(now, f).Step()
+			answer(now + 2*ms)
 		}
 		stats := f.Stats().Rules
 		end := f.reporter.BeginShutdown()
-		for !step(end.Done) && now < began+20*second {
+		for done := false; !done && now < began+20*second; now += 5 * ms {
+			f.hit(now, "bad", "bad2")
+			done = end.Done(now)
+			answer(now + 2*ms)
 		}
-		expect(t, now < began+100*ms, "refused %s: the last flush takes %v", refused, time.Duration(now-began))
+		expect(t, now <= began+100*ms, "refused %s: the last flush takes %v", refused, time.Duration(now-began))
 		for i, r := range f.Stats().Rules {
 			expect(t, r.Answered+r.Lost >= stats[i].Charged, "refused %s: of %d hits %+v", refused, stats[i].Charged, r)
 		}
@@ -557,12 +511,10 @@ func TestTrafficDoesNotDelayTheEnd(t *testing.T) {
 // TestRefusedStrictRules: requests for their permits do not keep other rules from getting some.
 func TestRefusedStrictRules(t *testing.T) {
 	f, _ := fleetOfTwoShards(t, strictRule("bad", 80, time.Hour, 1), strictRule("good", 1000, time.Hour, 1))
-	answer, now, allowed := f.refusing("bad"), noon, 0
-	for ; now < noon+60*second; now += 5 * ms {
-		atTime(now, limiter(t, f.Checker, "bad")).Check(keyOf("bad", 1), 1)
-		if atTime(now, limiter(t, f.Checker, "good")).Check(keyOf("good", 1), 1).Allowed {
-			allowed++
-		}
+	answer, allowed := f.answering(true, refusing("bad")), 0
+	for now := noon; now < noon+60*second; now += 5 * ms {
+		f.hit(now, "bad")
+		allowed += hit(limiter(t, f.Checker, "good"), now, keyOf("good", 1), 1)
 		f.tick(now)
 		answer(now + 2*ms)
 	}
@@ -577,18 +529,16 @@ func TestRefusedPermitsDegradeNoNeighbour(t *testing.T) {
 	for _, waits := range []bool{false, true} {
 		bad, worse := strictRule("bad", 80, time.Hour, 1), strictRule("bad2", 80, time.Hour, 1)
 		f, _ := fleetOfTwoShards(t, bad, worse, rule("plain", 80, time.Hour, 1))
-		plain, leases := limiter(t, f.Checker, "plain"), 0
+		plain := limiter(t, f.Checker, "plain")
+		answer := f.answering(true, func(m sent) reply { return map[bool]reply{true: refuse, false: silence}[m.lease] })
 		for now := noon; now < noon+60*second; now += 5 * ms {
 			f.hit(now, "bad", "bad2")
 			if waits && now == noon+second {
-				atTime(now, plain).Check(keyOf("plain", 1), 1)
+				f.hit(now, "plain")
 			}
 			f.tick(now)
 			atTime(now+ms, f).Step() // the answer takes a while
-			for ; leases < len(f.tape.leases); leases++ {
-				m := f.tape.leases[leases]
-				f.receive(now+2*ms, events.KindGrant, &events.Grant{Epoch: m.Epoch, Shard: m.Shard, Sequence: m.Sequence, Error: "no"})
-			}
+			answer(now + 2*ms)
 			want := Fresh
 			switch silent := now - noon - second; {
 			case !waits:

@@ -147,7 +147,8 @@ func TestWaitIsDeniedWhenRunEnds(t *testing.T) {
 }
 
 // TestWaitCountsDeniedHitsOnce: a hit that waits is not denied yet, so where denied hits count, a
-// call counts once: when it passes, or gives up.
+// call counts once: when it passes, or gives up. One that never fits is denied at once, also where
+// others wait.
 func TestWaitCountsDeniedHitsOnce(t *testing.T) {
 	r := rule("r", 5, time.Second, 1)
 	r.Count = rules.All
@@ -160,15 +161,18 @@ func TestWaitCountsDeniedHitsOnce(t *testing.T) {
 				"charged %d, denied %d, want %d and %d", s.Charged, s.Denied, charged, denied)
 		}
 		l.Check("k", 5)
-		o := <-beginWait(t.Context(), l, "k", 1)
-		expect(t, o.d.Allowed && o.err == nil, "there would be room in time: %+v", o)
-		counts(6, 0)
+		waiting := beginWait(t.Context(), l, "k", 1)
+		d := wantOutcome(t, beginWait(t.Context(), l, "k", 6), "denied", "it never fits")
+		expect(t, d.RetryAfter == Never, "it never fits: %+v", d)
+		counts(5+6, 1)
+		o := <-waiting
+		expect(t, o.d.Allowed && o.err == nil, "in line: %+v", o)
+		counts(5+6+1, 1)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 		defer cancel()
-		d := wantOutcome(t, beginWait(ctx, l, "k", 5), "denied", "no time")
-		never := wantOutcome(t, beginWait(t.Context(), l, "k", 6), "denied", "it never fits")
-		expect(t, d.RetryAfter > 0 && never.RetryAfter == Never, "%+v, %+v", d, never)
-		counts(6+5+6, 2)
+		d = wantOutcome(t, beginWait(ctx, l, "k", 5), "denied", "no time")
+		expect(t, d.RetryAfter > 0, "%+v", d)
+		counts(5+6+1+5, 2)
 	}, r)
 }
 
@@ -271,22 +275,6 @@ rules:
 		r.end(nil)
 		synctest.Wait()
 	})
-}
-
-// TestWhatNeverFitsIsDenied, and counts as that, where others wait too.
-func TestWhatNeverFitsIsDenied(t *testing.T) {
-	r := rule("r", 5, time.Second, 1)
-	r.Count, r.OnLimit = rules.All, rules.OnLimit{Queue: true, MaxWait: time.Minute}
-	inRun(t, Options{}, func(t *testing.T, c *Checker, l *Limiter) {
-		l.Check("k", 5)
-		waits := beginWait(t.Context(), l, "k", 1)
-		synctest.Wait()
-		wantOutcome(t, beginWait(t.Context(), l, "k", 6), "denied", "it never fits")
-		s := c.Stats().Rules[0]
-		expect(t, s.Denied == 1 && s.Charged == 11, "denied %d, charged %d", s.Denied, s.Charged)
-		time.Sleep(3 * time.Second)
-		wantOutcome(t, waits, "passes", "in line")
-	}, r)
 }
 
 // TestWaitByTwoRules: a caller whom several rules limit passes when its turn has come, not before.
