@@ -16,12 +16,6 @@ import (
 	"github.com/offpath-io/offpath/pkg/window"
 )
 
-// timed answers the hello of that moment by a fleet's time.
-func (f *fleet) timed(now, fleet int64) {
-	f.t.Helper()
-	f.welcomed(now, now, &events.Welcome{Shards: 1, Time: fleet, Checkers: 1})
-}
-
 // TestFirstWelcomeStepsTheClock, and moves the hits of a wrong clock to where they belong.
 func TestFirstWelcomeStepsTheClock(t *testing.T) {
 	for _, step := range []time.Duration{-5 * time.Second, -300 * time.Millisecond, 200 * time.Millisecond, 2 * time.Second, time.Hour} {
@@ -31,7 +25,7 @@ func TestFirstWelcomeStepsTheClock(t *testing.T) {
 		atTime(now, l).Check("k", 7)
 		atTime(now, f).Step()
 		fleet := now + int64(step)
-		f.timed(now, fleet)
+		f.join(now, 1, int64(step))
 		equal(t, f.Stats().ClockOffset, step, "offset")
 		equal(t, left(l, now, "k"), 93, "step by %v: left", step)
 		atTime(now, f).Step()
@@ -48,7 +42,7 @@ func TestHitsAreNotMovedBeyondNow(t *testing.T) {
 	now := noon + 10*60*second
 	atTime(now, l).Check("k", 10)
 	atTime(now, f).Step()
-	f.timed(now, now-25*60*second)
+	f.join(now, 1, -25*60*second)
 	d := atTime(now, l).Check("k", 1)
 	expect(t, !d.Allowed && d.RetryAfter == 21*time.Minute, "at 11:45 by the right clock, ten hits in this hour: %+v", d)
 	atTime(now, f).Step()
@@ -79,30 +73,17 @@ func TestLaterWelcomesSlewTheClock(t *testing.T) {
 		moved := f.host.Clock.Fleet(now) - before
 		require(t, moved >= 0 && moved <= 50*ms/fleetclock.SlewShare, "the clock moved by %v within 50 ms", time.Duration(moved))
 		if len(f.tape.hellos) > hellos {
-			f.timed(now, now+ahead)
+			f.join(now, 1, ahead)
 		}
 	}
 	// The first sample, of offset 0, is still one of the eight; but all have the same round trip.
 	for range 10 {
 		now += second
 		atTime(now, f).Step()
-		f.timed(now, now+ahead)
+		f.join(now, 1, ahead)
 	}
 	atTime(now+10*second, f).Step()
 	equal(t, f.Stats().ClockOffset, time.Duration(ahead), "offset in the end")
-}
-
-// TestClockStepsAfterASleep of the machine, rather than slew for hours.
-func TestClockStepsAfterASleep(t *testing.T) {
-	f := newFleet(t, Options{HelloEvery: time.Second}, rule("r", 10, time.Second, 1))
-	for i := range int64(12) {
-		now := noon + (i+1)*second
-		atTime(now, f).Step()
-		f.timed(now, now+int64(time.Hour))
-		got := f.Stats().ClockOffset
-		expect(t, i >= 6 || got <= time.Second, "after %d answers the clock has stepped by %v", i+1, got)
-	}
-	equal(t, f.Stats().ClockOffset, time.Hour, "offset after twelve answers")
 }
 
 // TestABetterWelcomeCorrectsTheFirst: the first one was answered after 2 s, by an aggregator that
@@ -207,7 +188,7 @@ func TestPermitsAfterAStepBack(t *testing.T) {
 	now := noon
 	look := func() {
 		atTime(now, f).Step()
-		f.timed(now, now-30*second)
+		f.join(now, 1, -30*second)
 	}
 	for i := range int64(7) {
 		now = noon + (i+1)*second
@@ -335,7 +316,7 @@ func TestStrictHitsPassAfterAStepBack(t *testing.T) {
 		now += 50 * ms
 		atTime(now, f).Step()
 		if now%second == 0 {
-			f.timed(now, now-60*second)
+			f.join(now, 1, -60*second)
 		}
 		for ; sent < len(f.tape.leases); sent++ {
 			m := f.tape.leases[sent]

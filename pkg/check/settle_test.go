@@ -333,7 +333,7 @@ func TestUncoveredSettlementsWait(t *testing.T) {
 			answer(0)
 		}
 	}
-	expect(t, sent > 10 && sent < 30, "sent again %d times", sent)
+	expect(t, sent > 15 && sent < 25, "sent again %d times", sent) // twice as long each time, until every 5 s
 	settlementStats(t, f.Checker, 3, 2, 1)
 }
 
@@ -374,6 +374,7 @@ func TestSettlementsAreBounded(t *testing.T) {
 	atTime(noon+50*ms, f).Step()
 	f.answerAll(noon+50*ms, 2, 2, 3)
 	mustSettle(t, f.Checker, noon+50*ms, three, 0) // it was not used up
+	settlementStats(t, f.Checker, 3, 2, 0)
 }
 
 // TestSettlementsEndDeferrals: hits of a deferred key wait for their report no longer than their

@@ -59,49 +59,6 @@ func TestTurnsComeForward(t *testing.T) {
 	}
 }
 
-// TestGivenBackTurnsAreFree, unless another hit has come after them.
-func TestGivenBackTurnsAreFree(t *testing.T) {
-	l, s := of(window.Leaky)
-	first := l.Took(s, noon, 1, 0)
-	other := l.Took(s, noon, 2, 100*time.Millisecond)
-	for _, step := range []struct {
-		charge     Noted
-		hits, want int64
-	}{{first, 1, 300 * ms}, {other, 2, 100 * ms}} {
-		l.GiveBack(s.Drain, step.charge, 0, step.hits)
-		if got := l.turn - noon; got != step.want {
-			t.Errorf("after %d hits: next turn in %d ms, want %d", step.hits, got/ms, step.want/ms)
-		}
-	}
-}
-
-// TestShareIn: a quarter of 20 tokens that come back at a quarter of 10 per second, if there are 4
-// checkers.
-func TestShareIn(t *testing.T) {
-	for _, test := range []struct {
-		kind      window.Kind
-		share     bool
-		own, cost int64
-		wait      int64 // ms
-		ok        bool
-	}{
-		{window.Token, true, 0, 5, 0, true},
-		{window.Token, true, 0, 6, 0, false}, // more than the share ever holds
-		{window.Token, true, 5, 1, 500, true},
-		{window.Token, true, 9, 1, 2100, true},
-		{window.Token, true, 10, 1, 0, false}, // the share is owed twice
-		{window.Token, false, 10, 6, 0, true},
-		{window.Leaky, true, 10, 6, 0, true},
-	} {
-		l, s := of(test.kind)
-		s.Share, s.Own[0] = test.share, test.own
-		wait, ok := l.ShareIn(s, test.cost, noon)
-		if wait.Milliseconds() != test.wait || ok != test.ok {
-			t.Errorf("%+v: %v, %v", test, wait, ok)
-		}
-	}
-}
-
 // TestObserve: a level of an earlier bucket is brought forward by what is said of those after it,
 // unless that is vague, and by what the counter knows when it has more.
 func TestObserve(t *testing.T) {

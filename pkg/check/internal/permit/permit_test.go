@@ -1,7 +1,6 @@
 package permit
 
 import (
-	"slices"
 	"testing"
 	"time"
 
@@ -47,77 +46,6 @@ func granted(t *testing.T, permits int64) *Account {
 	return a
 }
 
-func returns(a *Account) (total int64) {
-	a.SendReturns(func(_, returned int64) { total += returned })
-	return total
-}
-
-func TestPermitsAreSpentOnceAndInTheirBucket(t *testing.T) {
-	a := granted(t, 5)
-	equal(t, a.Room(at(3)), 5, "granted")
-	a.Spend(0, 3)
-	equal(t, a.Room(at(4)), 2, "after three hits")
-	equal(t, a.Room(at(998)), 2, "just before the end")
-	equal(t, a.Room(at(999)), 0, "within the clock's error of the end")
-	equal(t, a.Room(at(1000)), 0, "in the next bucket")
-	a.Review(at(999), trip, limit)
-	equal(t, returns(a), 2, "returned at the end")
-	if a.IsIdle(at(1000)) {
-		t.Error("idle before the store knows of what it returned")
-	}
-	a.Answered(at(1001), &Grant{Bucket: 1, Named: 5}, limit, false)
-	if !a.IsIdle(at(1001)) {
-		t.Error("it has something to say")
-	}
-	equal(t, a.Newest(), 0, "newest bucket")
-}
-
-// TestForgottenPermitsAreSpent: of a bucket whose lease was forgotten nothing is asked for or
-// spent, until it is known how much was granted.
-func TestForgottenPermitsAreSpent(t *testing.T) {
-	a := new(Account)
-	a.Forget(0)
-	a.Refused(0, 1)
-	r, ok := a.Request(at(1), limit, trip, 1, false)
-	if equal(t, r, Request{}, "request"); !ok {
-		t.Error("it does not inquire")
-	}
-	a.Answered(at(3), &Grant{Granted: 4, Named: 4}, limit, false)
-	equal(t, a.Room(at(3)), 0, "of four permits")
-	a.Answered(at(4), &Grant{Granted: 6, Named: 6}, limit, false)
-	equal(t, a.Room(at(4)), 2, "of two more")
-}
-
-// TestUnansweredRequestsAreRepeated, and name the same bucket.
-func TestUnansweredRequestsAreRepeated(t *testing.T) {
-	a := granted(t, 1)
-	a.Spend(0, 1)
-	a.Refused(4*ms, 2)
-	for _, now := range []int64{5, 1500} {
-		r, ok := a.Request(at(now), limit, trip, limit, now > 1000)
-		equal(t, ok, true, "something to ask")
-		equal(t, r.Bucket, 0, "bucket")
-		equal(t, r.Known, 1, "known")
-	}
-}
-
-func TestLowerLimitReturnsWhatWasGranted(t *testing.T) {
-	a := granted(t, 5)
-	a.Spend(0, 1)
-	a.Adjust(5*ms, limit, false)
-	equal(t, returns(a), 0, "by the same limit")
-	a.Adjust(5*ms, limit-1, false)
-	equal(t, returns(a), 4, "by a lower limit")
-	equal(t, a.Room(at(6)), 0, "left")
-	// What comes by the lower limit stays.
-	a.Refused(6*ms, 2)
-	if _, ok := a.Request(at(6), limit-1, trip, 1, false); !ok {
-		t.Error("asks for nothing")
-	}
-	a.Answered(at(8), &Grant{Granted: 7, Named: 7}, limit-1, false)
-	equal(t, a.Room(at(8)), 2, "left of two more")
-}
-
 func TestAskingInVainWaits(t *testing.T) {
 	a := granted(t, 1)
 	a.Spend(0, 1)
@@ -133,74 +61,6 @@ func TestAskingInVainWaits(t *testing.T) {
 	a.Answered(at(212), &Grant{Granted: 1, Named: 1, Wait: time.Minute}, limit, false)
 	a.Answered(at(214), &Grant{Granted: 2, Named: 2}, limit, false)
 	equal(t, a.FreeAt(), 0, "free at, once there is room")
-}
-
-// woken notes how a caller was woken.
-type woken []bool
-
-func (w *woken) Wake(reserved bool) { *w = append(*w, reserved) }
-
-// TestPlacesAreServedInOrder: permits are kept for callers in the order in which they came, checks
-// do not overtake, and those who leave leave nothing behind.
-func TestPlacesAreServedInOrder(t *testing.T) {
-	a := granted(t, 1)
-	var callers [4]woken
-	var places [4]*Place
-	for i, cost := range []int64{1, 2, 1, 1} {
-		places[i] = a.Join(&callers[i], cost)
-	}
-	equal(t, a.Room(at(4)), 0, "room for a check that would overtake")
-	expect := func(why string, want ...int) {
-		t.Helper()
-		for i, c := range callers {
-			n := 0
-			if slices.Contains(want, i) {
-				n = 1
-			}
-			if len(c) != n || n == 1 && !c[0] {
-				t.Errorf("%s: caller %d was woken with %v", why, i, c)
-			}
-		}
-	}
-	a.EndTurn(at(4))
-	expect("of one permit", 0)
-	equal(t, a.waiting, 4, "wanted by the rest")
-	a.Leave(places[1])
-	a.Leave(places[0])
-	equal(t, a.Room(at(4)), 1, "it is the first one's turn")
-	a.EndTurn(at(4)) // and it did not take its permit
-	expect("when two have left", 0, 2)
-	a.Answered(at(5), &Grant{Granted: 2, Named: 2}, limit, false)
-	expect("of another one", 0, 2, 3)
-	a.Leave(places[2])
-	a.Leave(places[3])
-	if a.IsAwaited() || a.waiting != 0 || a.reserved != 0 {
-		t.Errorf("left behind: %d wanted, %d kept", a.waiting, a.reserved)
-	}
-}
-
-// TestNobodyWaitsInVain: when it is known that there is no room, all are woken.
-func TestNobodyWaitsInVain(t *testing.T) {
-	a := granted(t, 1)
-	var one, two woken
-	a.Join(&one, 1)
-	a.Join(&two, 1)
-	a.Answered(at(5), &Grant{Granted: 1, Named: 1, Wait: time.Second}, limit, false)
-	if !slices.Equal(one, woken{true}) || !slices.Equal(two, woken{false}) {
-		t.Errorf("woken with %v and %v", one, two)
-	}
-}
-
-// TestCopiesAreApart: what is done with a copy changes nothing.
-func TestCopiesAreApart(t *testing.T) {
-	a := granted(t, 3)
-	var b Account
-	b.Copy(a)
-	b.Spend(0, 3)
-	if equal(t, b.Room(at(4)), 0, "left of the copy"); b.Ask() {
-		t.Error("a copy asks")
-	}
-	equal(t, a.Room(at(4)), 3, "left")
 }
 
 // TestPermitsAskedForAreAFairShare: a hot key asks for half of its share before the permits are
