@@ -192,25 +192,30 @@ func TestAcquireIsDeniedAfterRun(t *testing.T) {
 	})
 }
 
-// TestAcquireUnderNewRules changes the rules while a caller waits.
+// TestAcquireUnderNewRules changes the rules while a caller waits: those in force alone say what
+// becomes of it, and whether it is above the limit.
 func TestAcquireUnderNewRules(t *testing.T) {
+	was, soft := strictRule("r", 10, time.Minute, 1), strictRule("r", 2, time.Minute, 1)
+	soft.Throttle = rules.Throttle{Kind: rules.Soft, Exceed: 1}
 	for _, test := range []struct {
 		why  string
+		was  rules.Rule
 		then []rules.Rule
 		want func(*Decision) bool // nil: it waits on
 	}{
-		{"the rule has gone", []rules.Rule{rule("s", 5, time.Minute, 1)},
+		{"the rule has gone", was, []rules.Rule{rule("s", 5, time.Minute, 1)},
 			func(d *Decision) bool { return d.Allowed && d.Rule == "s" && d.Remaining == 2 }},
-		{"it is not strict any more", []rules.Rule{rule("r", 5, time.Minute, 1)},
+		{"it is not strict any more", was, []rules.Rule{rule("r", 5, time.Minute, 1)},
 			func(d *Decision) bool { return d.Allowed && d.Rule == "r" }},
-		{"the cost can never pass now", []rules.Rule{strictRule("r", 2, time.Minute, 1)},
+		{"the cost can never pass now", was, []rules.Rule{strictRule("r", 2, time.Minute, 1)},
 			func(d *Decision) bool { return !d.Allowed && d.RetryAfter == Never && d.Limit == 2 }},
-		{"another one denies", []rules.Rule{strictRule("r", 10, time.Minute, 1), rule("s", 1, time.Minute, 1)},
+		{"another one denies", was, []rules.Rule{was, rule("s", 1, time.Minute, 1)},
 			nil}, // nothing wakes it: r is as it was
-		{"a higher limit", []rules.Rule{strictRule("r", 20, time.Minute, 1)}, nil},
+		{"a higher limit", was, []rules.Rule{strictRule("r", 20, time.Minute, 1)}, nil},
+		{"a limit that it is not above any more", soft, []rules.Rule{strictRule("r", 20, time.Minute, 1)}, nil},
 	} {
 		t.Run(test.why, func(t *testing.T) {
-			inStrictBubble(t, 10, func(t *testing.T, f *fleet, _ *Limiter) {
+			inBubble(t, Options{}, []rules.Rule{test.was}, func(t *testing.T, f *fleet) {
 				done := begin(func() (Decision, error) { return f.tryAcquire(t.Context(), user("k"), 3) })
 				f.settled()
 				reload(t, f.Checker, fleetstate.SystemTime(), test.then...)
@@ -226,29 +231,8 @@ func TestAcquireUnderNewRules(t *testing.T) {
 					o = ended(done)
 				}
 				last := test.then[len(test.then)-1]
-				if o == nil || o.d.Allowed != (last.Limit >= 3) || o.d.Limit != last.Limit {
-					t.Errorf("with permits: %+v", o)
-				}
+				expect(t, o != nil && o.d.Allowed == (last.Limit >= 3) && o.d.Limit == last.Limit && !o.d.Exceeded, "with permits: %+v", o)
 			})
 		})
 	}
-}
-
-// TestExceededUnderNewRules: a hit that has waited is above the limit by the rule in force alone.
-func TestExceededUnderNewRules(t *testing.T) {
-	soft := strictRule("r", 2, time.Minute, 1)
-	soft.Throttle = rules.Throttle{Kind: rules.Soft, Exceed: 1}
-	inBubble(t, Options{}, []rules.Rule{soft}, func(t *testing.T, f *fleet) {
-		l := limiter(t, f.Checker, "r")
-		done := begin(func() (Decision, error) { return l.tryAcquire(t.Context(), "k", 3) })
-		f.settled()
-		reload(t, f.Checker, fleetstate.SystemTime(), strictRule("r", 20, time.Minute, 1))
-		o := ended(done)
-		for i := 0; i < 2 && o == nil; i++ { // the first answer may be to the request of before
-			f.settled()
-			f.grants(fleetstate.SystemTime(), 0, 5, 5, 0)
-			o = ended(done)
-		}
-		expect(t, o != nil && o.d.Allowed && o.d.Limit == 20 && !o.d.Exceeded, "%+v", o)
-	})
 }

@@ -108,9 +108,8 @@ func TestStrictPeek(t *testing.T) {
 		d = atTime(now, l).try(Peek, "other", 1).Decision
 		expect(t, !d.Allowed, "%+v", d)
 	}
-	if f.host.Table.Load(&l.core.Group, "other") != nil || f.Checker.host.Asks.Head.Load() != nil {
-		t.Error("a peek has made a counter, or asked")
-	}
+	expect(t, f.host.Table.Load(&l.core.Group, "other") == nil && f.Checker.host.Asks.Head.Load() == nil,
+		"a peek has made a counter, or asked")
 	atTime(now+ms, f).Step()
 	_, after := f.asked()
 	expect(t, after == before, "%d requests", after-before)

@@ -24,14 +24,12 @@ func TestAKillLosesASecond(t *testing.T) {
 				since[key] = now
 			}
 		}
-		sent := len(f.tape.reports)
-		if atTime(now, f).Step(); len(f.tape.reports) > sent {
-			totals := make([]uint64, len(f.last().Hits.KeyCells))
-			for key, n := range hits(f.last()) {
+		for _, r := range f.reportsAt(now) {
+			for key, n := range hits(r) {
 				reported += n
 				delete(since, key)
 			}
-			f.answerRows(now, totals...)
+			f.answerRows(now, make([]uint64, r.Hits.Keys())...)
 		}
 		for _, at := range since {
 			oldest = max(oldest, time.Duration(now-at))
@@ -59,8 +57,8 @@ func TestChargedIsExact(t *testing.T) {
 			if i%7 != 0 {
 				continue
 			}
-			if atTime(now, f).Step(); f.Stats().ReportsSent > f.Stats().ReportsAnswered {
-				f.answerRows(now, make([]uint64, len(f.last().Hits.KeyCells))...)
+			for _, r := range f.reportsAt(now) {
+				f.answerRows(now, make([]uint64, r.Hits.Keys())...)
 			}
 			s := f.Stats().Rules[0]
 			require(t, s.Allowed == allowed && s.Charged == allowed && s.Denied == int64(i+1)-allowed,

@@ -67,27 +67,3 @@ func TestRetryAfterOfAHitThatWouldFit(t *testing.T) {
 	expect(t, room >= 1 && d.RetryAfter >= 9*time.Millisecond && d.RetryAfter <= 11*time.Millisecond,
 		"a hundred leave per second: room for %d, %+v", room, d)
 }
-
-// TestStandingIsPartOfExplain: it says what Explain does, of the rules that apply.
-func TestStandingIsPartOfExplain(t *testing.T) {
-	rapid.Check(t, func(rt *rapid.T) {
-		c := ofYAML(t, Options{}, anyClauses(rt))
-		now, attrs := noon, anyRequest(rt)
-		for range rapid.IntRange(0, 30).Draw(rt, "hits") {
-			now += rapid.Int64Range(0, 300*ms).Draw(rt, "later")
-			atTime(now, c).try(Record, attrs, 1)
-		}
-		now += rapid.Int64Range(0, 5*second).Draw(rt, "ahead")
-		_, all := atTime(now, c).tryExplain(attrs, 1)
-		some := atTime(now, c).try(Standing, attrs, 1).Explanations
-		for _, want := range all {
-			if want.Why != "" {
-				continue
-			}
-			want.Decides = false
-			require(rt, len(some) != 0 && some[0] == want, "got %+v, want %+v", some, want)
-			some = some[1:]
-		}
-		require(rt, len(some) == 0, "beyond what Explain says: %+v", some)
-	})
-}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"github.com/offpath-io/offpath/pkg/check/internal/fleetstate"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -162,7 +163,7 @@ func anyRequest(t *rapid.T) (attrs identity.Attributes) {
 
 // TestLookingChangesNothing: whatever the rules, a checker that hashes keys, and one that peeks and
 // explains before each request and gets equal rules again and again, decide as one that does none
-// of it.
+// of it. A standing is what Explain says of the rules that apply.
 func TestLookingChangesNothing(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		text := anyClauses(rt)
@@ -174,9 +175,14 @@ func TestLookingChangesNothing(t *testing.T) {
 			now += rapid.SampledFrom([]int64{0, 1, 5 * ms, 50 * ms, 333 * ms, 1100 * ms}).Draw(rt, "pause")
 			attrs, cost := anyRequest(rt), rapid.SampledFrom([]int64{1, 1, 2, 7, 30}).Draw(rt, "cost")
 			seen := atTime(now, looks).try(Peek, attrs, cost).Decision
-			if d, _ := atTime(now, looks).tryExplain(attrs, cost); d != seen {
-				rt.Fatalf("%s\n%v peeked  %+v\nexplained %+v", text, attrs, seen, d)
+			explained, applying := atTime(now, looks).tryExplain(attrs, cost)
+			require(rt, explained == seen, "%s\n%v peeked  %+v\nexplained %+v", text, attrs, seen, explained)
+			applying = slices.DeleteFunc(applying, func(x Explanation) bool { return x.Why != "" })
+			for i := range applying {
+				applying[i].Decides = false
 			}
+			standing := atTime(now, looks).try(Standing, attrs, cost).Explanations
+			require(rt, slices.Equal(standing, applying), "standing %+v\nwant %+v", standing, applying)
 			if rapid.IntRange(0, 5).Draw(rt, "reload") == 0 {
 				must(rt, atTime(now, looks).SetRules(parse(t, text), uint64(i)))
 			}

@@ -2,6 +2,7 @@ package check
 
 import (
 	"math"
+	"slices"
 	"testing"
 	"time"
 
@@ -68,13 +69,8 @@ func TestForecastEndsWhenAKeyFallsSilent(t *testing.T) {
 		if (now-noon)%(3*second) == 0 {
 			atTime(now, l).Check("seldom", 1)
 		}
-		before := len(f.tape.reports)
-		if atTime(now, f).Step(); len(f.tape.reports) > before {
-			all := make([]uint64, f.last().Hits.Keys())
-			for i := range all {
-				all[i] = 300
-			}
-			f.answerRows(now, all...)
+		for _, r := range f.reportsAt(now) {
+			f.answerRows(now, slices.Repeat([]uint64{300}, r.Hits.Keys())...)
 		}
 		require(t, now <= noon+10*second || l.ahead("seldom") != nil,
 			"%d s on, a key that is used every three seconds has lost its forecast", (now-noon)/second)
@@ -95,8 +91,7 @@ func TestForecastOutlivesAnEmptyWindow(t *testing.T) {
 		if (now-noon)%(3*second) == 0 {
 			hit(l, now, "k", 260)
 		}
-		before := len(f.tape.reports)
-		if atTime(now, f).Step(); len(f.tape.reports) > before {
+		for range f.reportsAt(now) {
 			f.answerRows(now, 260)
 		}
 		require(t, l.ahead("k") != nil, "%v after the first burst the forecast is gone", time.Duration(now-noon))

@@ -245,9 +245,7 @@ func TestLevelsAreRemembered(t *testing.T) {
 	}
 	old := l.core.Group.Lookup([]byte("k"))
 	want := left(l, now, "k")
-	if old == nil || want < 550 || want > 610 {
-		t.Fatalf("%d left in %v", want, old)
-	}
+	require(t, old != nil && want >= 550 && want <= 610, "%d left in %v", want, old)
 	locked := old.Lock()
 	fresh := counter.New(&l.core.Group, "k", noon)
 	fresh.Learn(locked)

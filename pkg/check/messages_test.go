@@ -7,50 +7,48 @@ import (
 	"testing"
 	"time"
 
-	"github.com/offpath-io/offpath/pkg/events"
 	"github.com/offpath-io/offpath/pkg/identity"
-	"github.com/offpath-io/offpath/pkg/rules"
 )
 
-// TestWireRule: what reports and lease requests say of a rule. Aggregators grant permits within the
-// limit, and must not call it an overshoot if a loose rule lets more pass.
+// TestWireRule: reports and lease requests say of each counter what the set says, since aggregators
+// that have the set believe it instead. They grant permits within the limit, and must not call it an
+// overshoot if a loose rule lets more pass.
 func TestWireRule(t *testing.T) {
-	elastic := func(r *rules.Rule) {
-		r.Throttle = rules.Throttle{Kind: rules.Elastic, UpTo: 2, While: "whole", Below: 0.5}
+	const elastic = "throttle: elastic, elastic: {up_to: 200%, while: {rule: plain, below: 50%}}"
+	tests := []struct{ name, clauses, want string }{
+		{"plain", "buckets: 10", "SLIDING_WINDOW 100 0 false"},
+		{"strict", "enforcement: strict", "SLIDING_WINDOW 100 0 false"},
+		{"soft", "throttle: soft, soft: {exceed: 12.5%}", "SLIDING_WINDOW 112 0 false"},
+		{"soft-strict", "throttle: soft, soft: {exceed: 12.5%}, enforcement: strict", "SLIDING_WINDOW 112 0 false"},
+		{"elastic", elastic, "SLIDING_WINDOW 100 0 true"},                                   // more may pass
+		{"elastic-strict", elastic + ", enforcement: strict", "SLIDING_WINDOW 200 0 false"}, // permits are for no more
+		{"shadow", "shadow: true", "SLIDING_WINDOW 100 0 true"},
+		{"denied-hits-count", "count: all", "SLIDING_WINDOW 100 0 true"},
+		{"fixed", "algorithm: fixed_window", "FIXED_WINDOW 100 0 false"},
+		{"log", "algorithm: sliding_log", "SLIDING_LOG 100 0 false"},
+		{"token", "algorithm: token_bucket", "TOKEN_BUCKET 100 100 false"},
+		{"leaky", "algorithm: leaky_bucket", "LEAKY_BUCKET 100 100 false"},
+		{"burst", "algorithm: token_bucket, burst: 7, throttle: soft, soft: {exceed: 50%}", "TOKEN_BUCKET 100 7 false"},
+		{"tiers", "throttle: soft, soft: {exceed: 20%}, overrides: [" +
+			"{match: {tier: gold}, limit: 10x}, {match: {tier: none}, limit: blocked}, {match: {tier: log}, limit: 5/day}]",
+			"SLIDING_WINDOW 120 0 false, SLIDING_WINDOW 1200 0 false, SLIDING_WINDOW 120 0 false, SLIDING_WINDOW 6 0 false"},
 	}
-	soft := func(r *rules.Rule) { r.Throttle = rules.Throttle{Kind: rules.Soft, Exceed: 0.25} }
-	strict := func(r *rules.Rule) { r.Enforcement = rules.Strict }
-	algorithm := func(a rules.Algorithm) func(*rules.Rule) { return func(r *rules.Rule) { r.Algorithm = a } }
-	type changes []func(*rules.Rule)
-	const sliding = events.Algorithm_SLIDING_WINDOW
-	for _, test := range []struct {
-		why          string
-		changes      changes
-		algorithm    events.Algorithm
-		limit, burst uint64
-		loose        bool
-	}{
-		{"a plain limit", nil, sliding, 100, 0, false},
-		{"strict", changes{strict}, sliding, 100, 0, false},
-		{"soft: the limit is a higher one", changes{soft}, sliding, 125, 0, false},
-		{"soft and strict", changes{soft, strict}, sliding, 125, 0, false},
-		{"elastic: more may pass", changes{elastic}, sliding, 100, 0, true},
-		{"elastic and strict: permits are for no more", changes{elastic, strict}, sliding, 200, 0, false},
-		{"shadow", changes{func(r *rules.Rule) { r.Shadow = true }}, sliding, 100, 0, true},
-		{"denied hits count", changes{func(r *rules.Rule) { r.Count = rules.All }}, sliding, 100, 0, true},
-		{"fixed window", changes{algorithm(rules.FixedWindow)}, events.Algorithm_FIXED_WINDOW, 100, 0, false},
-		{"log", changes{algorithm(rules.SlidingLog)}, events.Algorithm_SLIDING_LOG, 100, 0, false},
-		{"token bucket", changes{algorithm(rules.TokenBucket)}, events.Algorithm_TOKEN_BUCKET, 100, 100, false},
-		{"leaky bucket", changes{algorithm(rules.LeakyBucket)}, events.Algorithm_LEAKY_BUCKET, 100, 100, false},
-	} {
-		r := rule("r", 100, time.Second, 1)
-		for _, change := range test.changes {
-			change(&r)
+	text := "rules:\n"
+	for _, test := range tests {
+		text += fmt.Sprintf("- {name: %q, key: [user], limit: 100/s, %s}\n", test.name, test.clauses)
+	}
+	set := parse(t, text)
+	p := checkerOf(t, Options{Link: new(tape), Revision: 9}, set).ruleset.Load()
+	for n, r := range set.Rules() {
+		var got []string
+		for i := -1; i < len(r.Overrides); i++ {
+			terms, w := r.Terms(i), p.ByName[r.WireName(i)].Group.Wire(noon)
+			got = append(got, fmt.Sprint(w.Algorithm, " ", w.Limit, " ", w.Burst, " ", w.GetLoose()))
+			expect(t, w.Name == r.WireName(i) && int64(w.Limit) == r.WireLimit(i) && w.Revision == 9 && int64(w.Burst) == terms.Burst &&
+				int64(w.WindowMs) == terms.Window.Length.Milliseconds() && int(w.Buckets) == terms.Window.Buckets && w.Loose == r.Loose(),
+				"reported is %v, and the set has %d, %+v", w, r.WireLimit(i), terms)
 		}
-		_, l := fleetAndLimiter(t, Options{}, r, rule("whole", 100, time.Second, 1))
-		w := l.core.Group.Wire(noon)
-		expect(t, w.Algorithm == test.algorithm && w.Limit == test.limit && w.Burst == test.burst && w.GetLoose() == test.loose,
-			"%s: %v, want limit %d, burst %d, loose %v", test.why, w, test.limit, test.burst, test.loose)
+		equal(t, strings.Join(got, ", "), tests[n].want, "%s: reported", r.Name)
 	}
 }
 
@@ -118,10 +116,8 @@ func TestTraceFollowsReports(t *testing.T) {
 	flush := func(now int64, trace string) {
 		t.Helper()
 		atTime(now, l).Check("kristie", 1)
-		before := len(f.tape.reports)
-		atTime(now+60*ms, f).Step()
-		require(t, len(f.tape.reports) == before+1 && f.last().Trace == trace,
-			"%d reports, the last carries %q, want %q", len(f.tape.reports)-before, f.last().Trace, trace)
+		n := len(f.reportsAt(now + 60*ms))
+		require(t, n == 1 && f.last().Trace == trace, "%d reports, the last carries %q, want %q", n, f.last().Trace, trace)
 	}
 	now := noon
 	flush(now, "parent of 1")

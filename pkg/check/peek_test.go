@@ -1,7 +1,6 @@
 package check
 
 import (
-	"fmt"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -85,51 +84,29 @@ rules:
   - {name: small, key: [user], limit: 40/second, match: {class: analytics}, overrides: [{match: {user: a}, limit: 2x}]}
 `
 
-// TestPeekChangesNothing: random schedules with peeks and without lead to the same decisions and
-// reports.
-func TestPeekChangesNothing(t *testing.T) {
-	var peeks, denied int
+// TestPeeksForetellAndChangeNothing: a peek foretells a check in the same moment, but for what is
+// charged then; schedules with peeks and without lead to the same decisions and reports. What passes
+// is charged to every rule, each at its own cost, beside what a rule with `count: all` denied.
+func TestPeeksForetellAndChangeNothing(t *testing.T) {
+	denied := 0
 	rapid.Check(t, func(r *rapid.T) {
-		schedule := schedules().Draw(r, "schedule")
-		bare, looked := newStage(t, Options{}, everything), newStage(t, Options{}, everything)
-		for i, o := range schedule {
-			for range rapid.IntRange(0, 2).Draw(r, "peeks") {
-				at := looked.now + rapid.Int64Range(0, o.after).Draw(r, "at")
-				if rapid.Bool().Draw(r, "of all") {
-					atTime(at, looked).try(Peek, o.attrs, o.cost)
-				} else {
-					name := rapid.SampledFrom([]string{"plain", "soft", "every", "classes"}).Draw(r, "rule")
-					atTime(at, limiter(t, looked.Checker, name)).try(Peek, o.key, o.cost)
-				}
-				peeks++
-			}
-			want, _ := bare.do(t, o)
-			if got, asked := looked.do(t, o); got != want {
-				r.Fatalf("event %d %+v:\nwithout peeks %+v\nwith peeks    %+v", i, o, want, got)
-			} else if asked && !got.Allowed {
-				denied++
-			}
-		}
-		a, b := fmt.Sprint(bare.Stats().Rules), fmt.Sprint(looked.Stats().Rules)
-		require(r, a == b, "\nwithout peeks %s\nwith peeks    %s", a, b)
-		require(r, bare.store.sequence == looked.store.sequence && bare.store.own == looked.store.own, "other reports")
-	})
-	expect(t, peeks != 0 && denied != 0, "not enough happened: %d peeks, %d denied", peeks, denied)
-}
-
-// TestPeekForetellsAndAllAreCharged: a peek foretells a check in the same moment, but for what is
-// charged then; and what passes is charged to every rule, each at its own cost, beside what a rule
-// with `count: all` denied.
-func TestPeekForetellsAndAllAreCharged(t *testing.T) {
-	rapid.Check(t, func(r *rapid.T) {
-		s := newStage(t, Options{}, everything)
+		s, bare := newStage(t, Options{}, everything), newStage(t, Options{}, everything)
 		charged := make(map[string]int64)
 		for i, o := range schedules().Draw(r, "schedule") {
+			for range rapid.IntRange(0, 2).Draw(r, "peeks") {
+				l := limiter(t, s.Checker, rapid.SampledFrom([]string{"plain", "soft", "every", "classes"}).Draw(r, "rule"))
+				atTime(s.now+rapid.Int64Range(0, o.after).Draw(r, "at"), l).try(Peek, o.key, o.cost)
+			}
 			at := s.now + o.after
 			want, parts := atTime(at, s).try(Peek, o.attrs, o.cost).Decision, atTime(at, s).try(Standing, o.attrs, o.cost).Explanations
+			unseen, _ := bare.do(t, o)
 			got, asked := s.do(t, o)
+			require(r, got == unseen, "event %d %+v:\nwithout peeks %+v\nwith peeks    %+v", i, o, unseen, got)
 			if !asked {
 				continue
+			}
+			if !got.Allowed {
+				denied++
 			}
 			for _, x := range parts {
 				counted := x.Denies && x.Rule == "every"
@@ -143,11 +120,16 @@ func TestPeekForetellsAndAllAreCharged(t *testing.T) {
 			require(r, got.Allowed == want.Allowed && got.Exceeded == want.Exceeded && (got.Allowed || got == want),
 				"event %d %+v:\npeek  %+v\ncheck %+v", i, o, want, got)
 		}
+		require(r, bare.store.sequence == s.store.sequence && bare.store.own == s.store.own, "other reports")
 		s.store.settled(t, s.Checker, s.now)
+		bare.store.settled(t, bare.Checker, s.now)
+		require(r, slices.Equal(s.Stats().Rules, bare.Stats().Rules),
+			"with peeks    %+v\nwithout peeks %+v", s.Stats().Rules, bare.Stats().Rules)
 		for _, got := range s.Stats().Rules {
 			require(r, got.Charged == charged[got.Rule], "%s: %d charged, want %d", got.Rule, got.Charged, charged[got.Rule])
 		}
 	})
+	expect(t, denied != 0, "nothing was denied")
 }
 
 // TestShadowChangesNothing: random schedules with shadow rules and without lead to the same

@@ -132,10 +132,7 @@ func TestReloadDuringRun(t *testing.T) {
 	r.stop()
 	<-r.ended
 	s := c.Stats()
-	all := s.Removed
-	for _, r := range s.Rules {
-		all.add(r)
-	}
+	all := sumOf(s)
 	sum := all.Pending + all.InFlight + all.Overflow + all.Answered + all.Lost
 	expect(t, all.Charged >= passed.Load() && sum == all.Charged && s.Waiting == 0,
 		"%d requests passed: %+v, %d wait", passed.Load(), all, s.Waiting)

@@ -18,6 +18,15 @@ func reload(t testing.TB, c *Checker, now int64, list ...rules.Rule) {
 	must(t, atTime(now, c).SetRules(setOf(t, list...), c.Revision()+1))
 }
 
+// sumOf is what all rules have counted, those that have gone too.
+func sumOf(s Stats) RuleStats {
+	all := s.Removed
+	for _, r := range s.Rules {
+		all.add(r)
+	}
+	return all
+}
+
 // TestLimitChangesAtOnce under a key that has an allowance, or a block; what has passed counts.
 func TestLimitChangesAtOnce(t *testing.T) {
 	for _, test := range []struct {
@@ -229,10 +238,8 @@ func TestFormerLimitersGo(t *testing.T) {
 	equal(t, len(c.retirees.released), 0, "limiters still known of")
 	s := c.Stats()
 	expect(t, len(s.Rules) == 1 && s.Rules[0].Rule == "r", "%+v", s.Rules)
-	total := s.Removed
-	total.add(s.Rules[0])
-	want := int64(swaps + swaps/2)
-	expect(t, total.Charged == want && total.Answered == want, "%+v, want %d charged and answered", total, want)
+	all, want := sumOf(s), int64(swaps+swaps/2)
+	expect(t, all.Charged == want && all.Answered == want, "%+v, want %d charged and answered", all, want)
 }
 
 // TestLimiterIsUsedAfterItsRule: hits of a rule that has gone long ago are reported all the same,
@@ -254,6 +261,7 @@ func TestLimiterIsUsedAfterItsRule(t *testing.T) {
 	require(t, l.core.Group.Released.Load() && len(c.Stats().Rules) == 1 && c.Stats().Removed.Charged == 2,
 		"it has not been released: %+v", c.Stats())
 	hit(l, now, "k", 12)
+	equal(t, sumOf(c.Stats()).Charged, 2+10, "hits charged, at once")
 	pass(100 * time.Millisecond)
 	s := c.Stats()
 	r := s.Rules[1]
@@ -291,34 +299,7 @@ func TestRulesThatComeAndGoAreCountedOnce(t *testing.T) {
 		atTime(noon, c).Check(user("kristie"), 1)
 		for i, list := range [][]rules.Rule{{none}, all, {none}, all, {none}} {
 			reload(t, c, noon+int64(i), list...)
-			s := c.Stats()
-			charged := s.Removed.Charged
-			for _, r := range s.Rules {
-				charged += r.Charged
-			}
-			equal(t, charged, 100, "hits charged, after %d sets", i+1)
+			equal(t, sumOf(c.Stats()).Charged, 100, "hits charged, after %d sets", i+1)
 		}
 	}
-}
-
-// TestStatsOfALimiterInUse: hits of a limiter that was released are in the statistics at once.
-func TestStatsOfALimiterInUse(t *testing.T) {
-	c := newChecker(t, Options{}, rule("r", 100, time.Second, 1))
-	l := limiter(t, c, "r")
-	atTime(noon, l).Check("k", 1)
-	now := noon
-	for i := range int64(60) {
-		if now = noon + i*2*second; i == 1 {
-			reload(t, c, now, rule("other", 1, time.Second, 1))
-		}
-		atTime(now, c).Step()
-	}
-	require(t, l.core.Group.Released.Load(), "it has not been released")
-	atTime(now, l).Check("k", 1)
-	s := c.Stats()
-	charged := s.Removed.Charged
-	for _, r := range s.Rules {
-		charged += r.Charged
-	}
-	equal(t, charged, 2, "hits charged")
 }

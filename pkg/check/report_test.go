@@ -362,37 +362,3 @@ func TestReportsOfTheLargestRulesFit(t *testing.T) {
 	}
 	expect(t, late+counted == count+count/4 && counted > 0 && settled == count+count/4, "late %d, counted %d, settled %d", late, counted, settled)
 }
-
-// TestReportsSayWhatTheSetSays of each counter: aggregators that have the set believe it instead of
-// reports.
-func TestReportsSayWhatTheSetSays(t *testing.T) {
-	set := parse(t, `rules:
-  - {name: hard, key: [user], limit: 100/minute, buckets: 60}
-  - {name: soft, key: [user], limit: 100/s, throttle: soft, soft: {exceed: 12.5%}}
-  - {name: burst, key: [user], limit: 100/s, algorithm: token_bucket, burst: 7, throttle: soft, soft: {exceed: 50%}}
-  - {name: elastic, key: [user], limit: 10/s, throttle: elastic, elastic: {up_to: 150%, while: {rule: hard, below: 50%}}}
-  - {name: strict, key: [user], limit: 10/s, throttle: elastic, elastic: {up_to: 150%, while: {rule: hard, below: 50%}}, enforcement: strict}
-  - name: tiers
-    key: [user]
-    limit: 10/s
-    throttle: soft
-    soft: {exceed: 20%}
-    overrides: [{match: {tier: gold}, limit: 10x}, {match: {tier: none}, limit: blocked}, {match: {tier: log}, limit: 5/day}]
-`)
-	p := checkerOf(t, Options{Link: new(tape), Revision: 9}, set).ruleset.Load()
-	limits := make(map[string]int64)
-	for _, r := range set.Rules() {
-		for i := -1; i < len(r.Overrides); i++ {
-			terms, w := r.Terms(i), p.ByName[r.WireName(i)].Group.Wire(0)
-			limits[w.Name] = int64(w.Limit)
-			if int64(w.Limit) != r.WireLimit(i) || w.Revision != 9 || int64(w.Burst) != terms.Burst ||
-				int64(w.WindowMs) != terms.Window.Length.Milliseconds() || int(w.Buckets) != terms.Window.Buckets || w.Loose != r.Loose() {
-				t.Errorf("reported is %v, and the set has %d, %+v", w, r.WireLimit(i), terms)
-			}
-		}
-	}
-	const want = "map[burst:100 elastic:10 hard:100 soft:112 strict:15 tiers:12 tiers/tier=gold:120 tiers/tier=log:6]"
-	if got := fmt.Sprint(limits); got != want {
-		t.Errorf("got  %s\nwant %s", got, want)
-	}
-}

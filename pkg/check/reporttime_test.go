@@ -10,11 +10,9 @@ import (
 // reportOf steps every 10 ms, and returns how long after from a report of the key is made.
 func (f *fleet) reportOf(key string, from, until int64) time.Duration {
 	f.t.Helper()
-	before := len(f.tape.reports)
 	for now := from; now <= until; now += 10 * ms {
-		atTime(now, f).Step()
-		for ; before < len(f.tape.reports); before++ {
-			if _, ok := hits(f.tape.reports[before])[key]; ok {
+		for _, r := range f.reportsAt(now) {
+			if hits(r)[key] > 0 {
 				return time.Duration(now - from)
 			}
 		}
@@ -58,9 +56,7 @@ func TestDeferralEnds(t *testing.T) {
 	for name, end := range map[string]func(f *fleet, l *Limiter, now int64){
 		"alarm far from the limit": func(f *fleet, l *Limiter, now int64) { f.alarm(now, 1, l, "k", 100) },
 		"alarm near the limit":     func(f *fleet, l *Limiter, now int64) { f.alarm(now, 1, l, "k", 600) },
-		"many hits": func(f *fleet, l *Limiter, now int64) {
-			hit(l, now, "k", 70)
-		},
+		"many hits":                func(_ *fleet, l *Limiter, now int64) { hit(l, now, "k", 70) },
 	} {
 		f, l := newFleetOf(t, 4, Options{QuietFor: 10 * time.Second}, 1000, time.Minute)
 		inform(l, "k")

@@ -100,9 +100,8 @@ func TestCancel(t *testing.T) {
 		atTime(at, f).Step()
 		expect(t, !atTime(at, reported).Cancel(), "cancelled after it had been reported")
 		s := f.Stats().Rules[0]
-		if s.Cancelled < 1 || s.Charged != s.Answered+s.InFlight+s.Pending+s.Overflow+s.Lost+s.Cancelled || s.Pending != 0 {
-			t.Errorf("%+v", s)
-		}
+		expect(t, s.Cancelled >= 1 && s.Charged == s.Answered+s.InFlight+s.Pending+s.Overflow+s.Lost+s.Cancelled && s.Pending == 0,
+			"%+v", s)
 		got := int64(hits(f.last())["k"])
 		expect(t, got == s.Charged-s.Cancelled, "%d hits reported of %+v", got, s)
 	}

@@ -259,11 +259,8 @@ func TestSettlementsAreReported(t *testing.T) {
 	d := atTime(now, l).Check("k", 1)
 	expect(t, d.Allowed && d.Remaining == 8, "21 less 10, and one more: %+v", d)
 	settlementStats(t, f.Checker, 2, 2, 0)
-	reports := len(f.tape.reports)
-	atTime(now+50*ms, f).Step() // the hit
-	atTime(now+100*ms, f).Step()
-	got := f.tape.reports[reports:]
-	expect(t, len(got) == 1 && len(got[0].Settlements) == 0, "then: %v", got)
+	hit, then := f.reportsAt(now+50*ms), f.reportsAt(now+100*ms)
+	expect(t, len(hit) == 1 && len(hit[0].Settlements) == 0 && len(then) == 0, "the hit: %v, and then %v", hit, then)
 }
 
 // TestSettlementsAreSentAgain until an answer counts them; aggregators of before settlements ignore
@@ -312,12 +309,10 @@ func TestUncoveredSettlementsWait(t *testing.T) {
 	}
 	next := func(wait int64) []*events.Settlement {
 		now += wait
-		reports := len(f.tape.reports)
-		atTime(now, f).Step()
-		if len(f.tape.reports) == reports {
-			return nil
+		if sent := f.reportsAt(now); len(sent) > 0 {
+			return sent[0].Settlements
 		}
-		return f.last().Settlements
+		return nil
 	}
 	require(t, len(next(50*ms)) == 3, "%v", f.last().Settlements)
 	require(t, f.last().Hits.Rules[1].Settles, "a rule with receipts does not say so: %v", f.last().Hits.Rules)
@@ -471,9 +466,8 @@ func TestReceipts(t *testing.T) {
 		"%+v, %v, %v", d, m, err)
 	for i, want := range []string{"requests", "spent"} {
 		c := m.Charges[i]
-		if c.Rule.Name != want || string(c.Key) != "kristie" || c.Cost != 2 || c.Permits || c.Rule.Newest != list[i].Window.Bucket(now) {
-			t.Errorf("%v", c)
-		}
+		expect(t, c.Rule.Name == want && string(c.Key) == "kristie" && c.Cost == 2 && !c.Permits && c.Rule.Newest == list[i].Window.Bucket(now),
+			"%v", c)
 	}
 	d, text = atTime(now, f).tryReceipt(user("kristie"), 2)
 	expect(t, !d.Allowed && text == "", "one rule denies: %+v, %q", d, text)

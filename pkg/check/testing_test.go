@@ -258,6 +258,13 @@ func (f *fleet) last() *events.Report {
 	return f.tape.reports[len(f.tape.reports)-1]
 }
 
+// reportsAt has the checker take a step, and returns the reports that it sends.
+func (f *fleet) reportsAt(now int64) []*events.Report {
+	sent := len(f.tape.reports)
+	atTime(now, f).Step()
+	return f.tape.reports[sent:]
+}
+
 // answer answers the last report of one key by its total for the newest bucket.
 func (f *fleet) answer(now, total int64) { f.t.Helper(); f.answerIn(now, 1, total) }
 

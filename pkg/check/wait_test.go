@@ -287,13 +287,10 @@ func TestWaitByTwoRules(t *testing.T) {
 			begun := time.Now()
 			for i := range 5 {
 				res, err := c.Wait(t.Context(), Request{Attributes: user("k"), Mode: Reserve})
-				if err != nil || !res.Allowed || res.Delay > 0 {
-					t.Errorf("%s, caller %d: %+v, %v", algorithm, i, res, err)
-				}
+				expect(t, err == nil && res.Allowed && res.Delay <= 0, "%s, caller %d: %+v, %v", algorithm, i, res, err)
 			}
-			if took := time.Since(begun); took < 400*time.Millisecond {
-				t.Errorf("%s: 5 callers at 10/s passed within %v", algorithm, took)
-			}
+			took := time.Since(begun)
+			expect(t, took >= 400*time.Millisecond, "%s: 5 callers at 10/s passed within %v", algorithm, took)
 			r.end(nil)
 		})
 	}
@@ -308,20 +305,16 @@ func TestSenselessRequests(t *testing.T) {
 		c.Do(Request{Attributes: user("k"), Mode: mode})
 		c.Do(Request{Limiter: l, Key: "k", Mode: mode})
 	}
-	if res := c.Do(Request{Key: "k"}); res.Err == nil || res.Allowed {
-		t.Errorf("without a limiter: %+v", res)
-	}
-	if res := other.Do(Request{Limiter: l, Key: "k"}); res.Err == nil || res.Allowed {
-		t.Errorf("with the limiter of another checker: %+v", res)
-	}
+	res := c.Do(Request{Key: "k"})
+	expect(t, res.Err != nil && !res.Allowed, "without a limiter: %+v", res)
+	res = other.Do(Request{Limiter: l, Key: "k"})
+	expect(t, res.Err != nil && !res.Allowed, "with the limiter of another checker: %+v", res)
 	for _, mode := range []Mode{Charge, Reserve, Peek} {
 		for _, r := range []Request{{Key: "k", Mode: mode}, {Limiter: l, Key: "k", Mode: mode}} {
-			if res, err := other.Wait(t.Context(), r); err == nil || err != res.Err || res.Allowed {
-				t.Errorf("a wait in mode %d: %+v, %v", mode, res, err)
-			}
+			res, err := other.Wait(t.Context(), r)
+			expect(t, err != nil && err == res.Err && !res.Allowed, "a wait in mode %d: %+v, %v", mode, res, err)
 		}
 	}
-	if d := c.Do(Request{Limiter: l, Key: "k", Mode: Peek}); d.Remaining != 10 {
-		t.Errorf("%d remain of 10", d.Remaining)
-	}
+	d := c.Do(Request{Limiter: l, Key: "k", Mode: Peek})
+	expect(t, d.Remaining == 10, "%d remain of 10", d.Remaining)
 }

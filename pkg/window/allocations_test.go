@@ -23,9 +23,8 @@ func TestNothingAllocates(t *testing.T) {
 		"Drain.Remaining": func() { sink = d.Remaining(settled, counts, now) },
 		"Drain.Reset":     func() { sink = int64(d.Reset(settled, counts, now)) },
 	} {
-		if n := testing.AllocsPerRun(100, call); n != 0 {
-			t.Errorf("%s: %v allocations", name, n)
-		}
+		n := testing.AllocsPerRun(100, call)
+		expect(t, n == 0, "%s: %v allocations", name, n)
 	}
 }
 

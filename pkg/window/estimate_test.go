@@ -28,9 +28,8 @@ func TestRemainingIsTheLargestCostThatFits(t *testing.T) {
 			t.Fatalf("Remaining = %d, but one more fits", got)
 		}
 		want, _ := estimate(s, counts, now).Float64()
-		if got := s.Count(counts, now); math.Abs(got-want) > 1e-9*max(want, 1) {
-			t.Fatalf("Count = %v, want %v", got, want)
-		}
+		count := s.Count(counts, now)
+		require(t, math.Abs(count-want) <= 1e-9*max(want, 1), "Count = %v, want %v", count, want)
 	})
 }
 
@@ -42,9 +41,7 @@ func TestWaitsAreTheLeast(t *testing.T) {
 			cost = rapid.Int64Range(0, limit).Draw(t, "cost")
 		}
 		wait, ok := s.RetryAfter(counts, limit, cost, now)
-		if ok != (cost <= limit) {
-			t.Fatalf("ok = %v", ok)
-		}
+		require(t, ok == (cost <= limit), "ok = %v", ok)
 		if ok && cost > 0 { // else never, or nothing to wait for
 			isLeast(t, "RetryAfter", wait, func(d int64) bool {
 				return fits(s, later(s, counts, now, now+d), limit, cost, now+d)

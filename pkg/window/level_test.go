@@ -18,21 +18,18 @@ func TestDrainRemainingIsTheLargestCostThatFits(t *testing.T) {
 		want := levelOf(d, k)
 		want.Mul(want, big.NewRat(int64(d.Shape.Buckets), 1))
 		got := new(big.Rat).SetInt64(d.Level(k.level, k.counts, k.now))
-		if off := got.Sub(got, want); off.Sign() < 0 || off.Cmp(big.NewRat(1, 1)) >= 0 {
-			t.Fatalf("Level is off by %v parts", off)
-		}
+		off := got.Sub(got, want)
+		require(t, off.Sign() >= 0 && off.Cmp(big.NewRat(1, 1)) < 0, "Level is off by %v parts", off)
 		queued, _ := queuedOf(d, k).Float64()
-		if got := d.Count(k.level, k.counts, k.now); math.Abs(got-queued) > 1+1e-9*queued {
-			t.Fatalf("Count = %v, want %v", got, queued)
-		}
+		count := d.Count(k.level, k.counts, k.now)
+		require(t, math.Abs(count-queued) <= 1+1e-9*queued, "Count = %v, want %v", count, queued)
 		room := float64(d.Limit)
 		if d.Shape.Kind == Token {
 			room = float64(d.Shape.Buckets) * float64(d.Burst)
 		}
 		use := float64(d.Level(k.level, k.counts, k.now)) / room
-		if got := d.Use(k.level, k.counts, k.now); math.Abs(got-use) > 1e-9*use {
-			t.Fatalf("Use = %v, want %v", got, use)
-		}
+		used := d.Use(k.level, k.counts, k.now)
+		require(t, math.Abs(used-use) <= 1e-9*use, "Use = %v, want %v", used, use)
 		left := d.Remaining(k.level, k.counts, k.now)
 		switch {
 		case left < 0 || left > d.Burst:
@@ -50,13 +47,10 @@ func TestDrainWaitsAreTheLeast(t *testing.T) {
 		d := drains().Draw(t, "drain")
 		k := knownOf(d).Draw(t, "known")
 		cost := rapid.Int64Range(1, d.Burst).Draw(t, "cost")
-		if _, ok := d.RetryAfter(k.level, k.counts, d.Burst+1, k.now); ok {
-			t.Fatal("more than the burst would fit some time")
-		}
+		_, ever := d.RetryAfter(k.level, k.counts, d.Burst+1, k.now)
+		require(t, !ever, "more than the burst would fit some time")
 		retry, ok := d.RetryAfter(k.level, k.counts, cost, k.now)
-		if !ok {
-			t.Fatal("no more than the burst would never fit")
-		}
+		require(t, ok, "no more than the burst would never fit")
 		for what, wait := range map[string]struct {
 			time.Duration
 			isOver func(then known) bool
@@ -88,9 +82,8 @@ func TestSettlingDoesNotChangeTheLevel(t *testing.T) {
 				t.Fatalf("settled to %d: %+v after %+v", to, l, before)
 			}
 			known := k.counts[:min(int64(len(k.counts)), current-l.Bucket)] // it needs no others any more
-			if got := d.Level(l, known, k.now); got != want {
-				t.Fatalf("settled at %+v: level %d, want %d", l, got, want)
-			}
+			got := d.Level(l, known, k.now)
+			require(t, got == want, "settled at %+v: level %d, want %d", l, got, want)
 		}
 	})
 }
@@ -116,9 +109,8 @@ func TestLevelAgainstExactTokenBucket(t *testing.T) {
 				exact.SetInt64(0)
 			}
 			level := new(big.Rat).SetFrac64(d.Level(settled, live(counts, d.Shape, now, settled), now), int64(d.Shape.Buckets))
-			if level.Cmp(exact) < 0 || level.Cmp(new(big.Rat).Add(exact, slack)) > 0 {
-				t.Fatalf("level %v, exactly %v, and %v drains in a bucket", level, exact, slack)
-			}
+			require(t, level.Cmp(exact) >= 0 && level.Cmp(new(big.Rat).Add(exact, slack)) <= 0,
+				"level %v, exactly %v, and %v drains in a bucket", level, exact, slack)
 			cost := rapid.Int64Range(0, 5).Draw(t, "cost")
 			counts[d.Shape.Bucket(now)] += cost
 			exact.Add(exact, new(big.Rat).SetInt64(cost))
@@ -158,16 +150,13 @@ func TestLogAgainstListOfTimes(t *testing.T) {
 			now += rapid.OneOf(rapid.Int64Range(0, size), rapid.Int64Range(0, int64(s.Length))).Draw(t, "wait")
 			known := live(counts, s, now, Level{Bucket: s.Bucket(now) - int64(s.Live())})
 			fits := s.Remaining(known, limit, now) >= 1
-			if !fits && in(now-int64(s.Length)-size, now) < limit {
-				t.Fatalf("at %d turned away, with %v of %d", now, passed, limit)
-			}
+			require(t, fits || in(now-int64(s.Length)-size, now) >= limit, "at %d turned away, with %v of %d", now, passed, limit)
 			if fits {
 				counts[s.Bucket(now)]++
 				passed = append(passed, now)
 			}
-			if n := in(now-int64(s.Length), now); n > limit {
-				t.Fatalf("%d within a window, of %d: %v", n, limit, passed)
-			}
+			n := in(now-int64(s.Length), now)
+			require(t, n <= limit, "%d within a window, of %d: %v", n, limit, passed)
 		}
 	})
 }
@@ -198,17 +187,13 @@ func TestDrainAtTheEdges(t *testing.T) {
 		{"nonsense neither wraps nor panics", d, Level{98, 10 * MaxCount}, []int64{math.MaxInt64, math.MaxInt64}, 100 * sec, 0, time.Duration(longest)},
 		{"nor does the slowest there is", most, Level{}, slices.Repeat([]int64{math.MaxInt64}, 5), int64(MaxLength), 0, time.Duration(longest)},
 	} {
-		if got := tt.drain.Remaining(tt.level, tt.counts, tt.now); got != tt.left {
-			t.Errorf("%s: Remaining = %d, want %d", tt.why, got, tt.left)
-		}
-		if got, _ := tt.drain.RetryAfter(tt.level, tt.counts, 1, tt.now); got != tt.retry {
-			t.Errorf("%s: RetryAfter = %v, want %v", tt.why, got, tt.retry)
-		}
+		left := tt.drain.Remaining(tt.level, tt.counts, tt.now)
+		retry, _ := tt.drain.RetryAfter(tt.level, tt.counts, 1, tt.now)
+		expect(t, left == tt.left && retry == tt.retry, "%s: %d left, retry after %v", tt.why, left, retry)
 	}
 	full := Level{Bucket: 3, Parts: MaxCount * MaxBuckets}
-	if got := most.Settle(Level{}, []int64{MaxCount, MaxCount, MaxCount}, 3, 3); got != full {
-		t.Errorf("settled at %+v, want %+v and no more", got, full)
-	}
+	got := most.Settle(Level{}, []int64{MaxCount, MaxCount, MaxCount}, 3, 3)
+	expect(t, got == full, "settled at %+v, want %+v and no more", got, full)
 }
 
 // A new limit is the rate from its own moment on, for who has settled up to then, and who has not.
@@ -236,12 +221,9 @@ func TestANewLimitDrainsFromItsMomentOn(t *testing.T) {
 		counts[len(counts)-1] = 5000
 		all := d.Level(Level{Bucket: first - 1}, counts, now) / int64(shape.Buckets)
 		settled := before.Settle(Level{Bucket: first - 1}, []int64{5000}, first, first)
-		if got := d.Level(settled, nil, now) / int64(shape.Buckets); got != c.want || all != c.want {
-			t.Errorf("%+v: %d, and settled before %d", c, all, got)
-		}
+		got := d.Level(settled, nil, now) / int64(shape.Buckets)
+		expect(t, got == c.want && all == c.want, "%+v: %d, and settled before %d", c, all, got)
 		wait, _ := d.RetryAfter(settled, nil, d.Burst-c.want/2, now)
-		if d.Level(settled, nil, now+int64(wait)) > c.want/2*int64(shape.Buckets) {
-			t.Errorf("%+v: there is no room after %v", c, wait)
-		}
+		expect(t, d.Level(settled, nil, now+int64(wait)) <= c.want/2*int64(shape.Buckets), "%+v: there is no room after %v", c, wait)
 	}
 }

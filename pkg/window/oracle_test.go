@@ -56,12 +56,8 @@ func later(s Shape, counts []int64, now, then int64) []int64 {
 // isLeast fails the test unless it is so after the wait, and not a nanosecond earlier.
 func isLeast(t *rapid.T, what string, wait time.Duration, isSo func(after int64) bool) {
 	t.Helper()
-	if wait < 0 || !isSo(int64(wait)) {
-		t.Fatalf("%s: after %d ns it is not so", what, wait)
-	}
-	if wait > 0 && isSo(int64(wait)-1) {
-		t.Fatalf("%s: after %d ns it is so already", what, wait-1)
-	}
+	require(t, wait >= 0 && isSo(int64(wait)), "%s: after %d ns it is not so", what, wait)
+	require(t, wait <= 0 || !isSo(int64(wait)-1), "%s: after %d ns it is so already", what, wait-1)
 }
 
 // windows draws a window as of some time.
@@ -209,4 +205,24 @@ func roomFor(d Drain, k known, cost int64) bool {
 func (k known) at(d Drain, then int64) known {
 	counts := make([]int64, d.Shape.Bucket(then)-d.Shape.Bucket(k.now))
 	return known{k.level, append(counts, k.counts...), then}
+}
+
+type tester interface { // also rapid's
+	Helper()
+	Errorf(string, ...any)
+	Fatalf(string, ...any)
+}
+
+func expect(t tester, ok bool, found string, args ...any) {
+	if !ok {
+		t.Helper()
+		t.Errorf(found, args...)
+	}
+}
+
+func require(t tester, ok bool, found string, args ...any) {
+	if !ok {
+		t.Helper()
+		t.Fatalf(found, args...)
+	}
 }

@@ -60,9 +60,7 @@ func TestDefaultBuckets(t *testing.T) {
 		{Leaky, MaxLength, 60},
 	} {
 		got := DefaultBuckets(tt.kind, tt.length)
-		if got != tt.want {
-			t.Errorf("kind %d, %v: %d, want %d", tt.kind, tt.length, got, tt.want)
-		}
+		expect(t, got == tt.want, "kind %d, %v: %d, want %d", tt.kind, tt.length, got, tt.want)
 		if err := (Shape{Length: tt.length, Buckets: got, Kind: tt.kind}).Validate(); err != nil {
 			t.Error(err)
 		}
@@ -73,21 +71,17 @@ func TestBucketsAtTheEdgesOfTime(t *testing.T) {
 	const sec, first, last = int64(time.Second), math.MinInt64, math.MaxInt64
 	s := Shape{Length: 10 * time.Second, Buckets: 10}
 	for now, want := range map[int64]int64{-1: -1, -sec - 1: -2, last: last / sec, first: first/sec - 1} {
-		if got := s.Bucket(now); got != want {
-			t.Errorf("Bucket(%d) = %d, want %d", now, got, want)
-		}
+		got := s.Bucket(now)
+		expect(t, got == want, "Bucket(%d) = %d, want %d", now, got, want)
 	}
 	for bucket, want := range map[int64]int64{
 		-1: 0, last/sec - 1: last / sec * sec, last / sec: last, last: last,
 		first/sec - 1: first / sec * sec, first/sec - 2: first, first: first,
 	} {
-		if got := s.End(bucket); got != want {
-			t.Errorf("End(%d) = %d, want %d", bucket, got, want)
-		}
+		got := s.End(bucket)
+		expect(t, got == want, "End(%d) = %d, want %d", bucket, got, want)
 	}
-	if !s.Gone(first, 100*sec) || s.Gone(last, 100*sec) {
-		t.Error("the first bucket is not gone, or the last is")
-	}
+	expect(t, s.Gone(first, 100*sec) && !s.Gone(last, 100*sec), "the first bucket is not gone, or the last is")
 }
 
 // A bucket holds its own time and no other: what Bucket, End and Gone say agrees.
@@ -96,15 +90,12 @@ func TestBucketEndAndGoneAgree(t *testing.T) {
 		s := shapes().Draw(t, "shape")
 		now := times().Draw(t, "now")
 		b, size := s.Bucket(now), int64(s.BucketSize())
-		if end := s.End(b); now >= end || now < end-size {
-			t.Fatalf("now %d is outside of its bucket %d, which ends at %d", now, b, end)
-		}
-		if got, want := big.NewInt(b), floorDiv(now, size); got.Cmp(want) != 0 {
-			t.Fatalf("Bucket = %v, want %v", got, want)
-		}
+		end := s.End(b)
+		require(t, now < end && now >= end-size, "now %d is outside of its bucket %d, which ends at %d", now, b, end)
+		got, want := big.NewInt(b), floorDiv(now, size)
+		require(t, got.Cmp(want) == 0, "Bucket = %v, want %v", got, want)
 		left := b - int64(s.Live()) // the newest that has left
-		if !s.Gone(left, now) || s.Gone(left+1, now) {
-			t.Fatalf("Gone(%d), Gone(%d) = %v, %v", left, left+1, s.Gone(left, now), s.Gone(left+1, now))
-		}
+		require(t, s.Gone(left, now) && !s.Gone(left+1, now),
+			"Gone(%d), Gone(%d) = %v, %v", left, left+1, s.Gone(left, now), s.Gone(left+1, now))
 	})
 }

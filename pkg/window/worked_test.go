@@ -82,9 +82,8 @@ func TestThreePerMinute(t *testing.T) {
 	} {
 		l := limiter{script.shape, 3, map[int64]int64{}}
 		for _, s := range script.steps {
-			if got := l.allow(at(t, s.at)); got != s.pass {
-				t.Errorf("%s: %s: got %v, want %v: %s", script.name, s.at, got, s.pass, s.why)
-			}
+			got := l.allow(at(t, s.at))
+			expect(t, got == s.pass, "%s: %s: got %v, want %v: %s", script.name, s.at, got, s.pass, s.why)
 		}
 	}
 }
@@ -117,16 +116,13 @@ func TestLeakyBucketOfThree(t *testing.T) {
 		now := start + int64(step.after)
 		known := live(counts, d.Shape, now, settled)
 		joins := d.Remaining(settled, known, now) >= 1
-		if joins != step.joins {
-			t.Errorf("after %v: joins %v: %s", step.after, joins, step.why)
-		}
+		expect(t, joins == step.joins, "after %v: joins %v: %s", step.after, joins, step.why)
 		if !joins {
 			continue
 		}
 		turn := step.after + d.Turn(settled, known, now)
-		if turn > step.turn || turn < step.turn-fine {
-			t.Errorf("after %v: its turn comes after %v, want %v, or a bucket's length earlier: %s", step.after, turn, step.turn, step.why)
-		}
+		expect(t, turn <= step.turn && turn >= step.turn-fine,
+			"after %v: its turn comes after %v, want %v, or a bucket's length earlier: %s", step.after, turn, step.turn, step.why)
 		counts[d.Shape.Bucket(now)]++
 	}
 }

@@ -18,9 +18,8 @@ func (y *fleet) within(t *testing.T, b bounds, span int64, perMs float64, where 
 	y.most, y.least, y.wrong, y.hits = 0, limit, 0, 0
 	y.run(span, perMs, where)
 	got := bounds{100 * (y.most/limit - 1), 100 * (1 - y.least/limit), 100 * y.wrong / y.hits}
-	if got.over > b.over || got.under > b.under || got.wrong > b.wrong {
-		t.Errorf("%d checkers, rounds of %d ms: %.2f, want at most %v", len(y.checkers), y.round/ms, got, b)
-	}
+	expect(t, got.over <= b.over && got.under <= b.under && got.wrong <= b.wrong,
+		"%d checkers, rounds of %d ms: %.2f, want at most %v", len(y.checkers), y.round/ms, got, b)
 }
 
 // anywhere sends each hit to any checker.

@@ -68,9 +68,8 @@ func TestRateFromWords(t *testing.T) {
 		near(t, test.why+": denied per ms", d.turned.per()*1e6, test.denied, 1e-9)
 		near(t, test.why+": hits in all", d.all, test.all, 1e-9)
 	}
-	if d := heard(said(0, 1, 0, 0), said(8, 1, 16, 64), said(5, 1, 16, 64)); d.asOf != fromNoon(8) {
-		t.Errorf("after an old update: as of %d ns after noon", d.asOf-noon)
-	}
+	d := heard(said(0, 1, 0, 0), said(8, 1, 16, 64), said(5, 1, 16, 64))
+	expect(t, d.asOf == fromNoon(8), "after an old update: as of %d ns after noon", d.asOf-noon)
 }
 
 // Updates that say nothing of denied hits may come in between.
@@ -134,9 +133,8 @@ func TestHitsThatNobodyExpectedShowAtOnce(t *testing.T) {
 		}
 		next()
 		between(t, test.why+", after one update", d.rate()*1e6, test.least-1e-9, test.most+1e-9)
-		if kept := d.passed.span > 20e6; kept == test.settledExactly {
-			t.Errorf("%s: a memory of %v ms", test.why, d.passed.span/1e6)
-		}
+		kept := d.passed.span > 20e6
+		expect(t, kept != test.settledExactly, "%s: a memory of %v ms", test.why, d.passed.span/1e6)
 		for at < 2208 {
 			next()
 		}
@@ -176,9 +174,7 @@ func TestExpectationsOfSeveralWordsAddUp(t *testing.T) {
 	d.learn(said(12, 1, 240, 0), 160, true)
 	d.learn(said(16, 1, 400, 0), 160, true)
 	near(t, "all of it expected: per ms", d.rate()*1e6, 25, 4)
-	if d.lately != (rate{}) || d.expected != 0 {
-		t.Errorf("after settling: %+v, expected %v", d.lately, d.expected)
-	}
+	expect(t, d.lately == (rate{}) && d.expected == 0, "after settling: %+v, expected %v", d.lately, d.expected)
 	d = heard(said(0, 1, 0, 0), said(8, 1, 80, 0))
 	d.learn(said(12, 1, 240, 0), 10, true)
 	d.learn(said(16, 1, 400, 0), 10, true)
@@ -191,9 +187,7 @@ func TestDemandFadesWithoutWords(t *testing.T) {
 	last := d.rate()
 	for span := 0.0; span < 3e9; span += 5e6 {
 		r := d.after(span)
-		if math.IsNaN(r) || r > last || r < 0 || r < last/2 {
-			t.Fatalf("after %v ms: %v, 5 ms before %v", span/1e6, r, last)
-		}
+		require(t, !math.IsNaN(r) && r <= last && r >= 0 && r >= last/2, "after %v ms: %v, 5 ms before %v", span/1e6, r, last)
 		last = r
 	}
 	between(t, "after three seconds of silence", last, 0, 1e-9*d.rate())

@@ -49,18 +49,12 @@ func TestEstimateLiesBetweenWhatIsExpectedAndSeen(t *testing.T) {
 		}
 		n := float64(rapid.IntRange(0, 1e5).Draw(t, "n"))
 		got := s.estimate(m, n)
-		if least, most := min(m, n/s.part), max(m, n/s.part); got < least-1e-6*least || got > most+1e-6*most {
-			t.Fatalf("expected %v, seen %v of %v: %v", m, n, s.part, got)
-		}
-		if more := s.estimate(m, n+1); more < got-1e-9*got {
-			t.Fatalf("one more seen: %v after %v", more, got)
-		}
-		if s.contradicts(m, n) && !s.contradicts(m, n+1) {
-			t.Fatal("more hits contradict less")
-		}
-		if s.contradicts(m, s.part*m) || s.contradicts(m, 0) {
-			t.Fatal("what is expected contradicts itself")
-		}
+		least, most := min(m, n/s.part), max(m, n/s.part)
+		require(t, got >= least-1e-6*least && got <= most+1e-6*most, "expected %v, seen %v of %v: %v", m, n, s.part, got)
+		more := s.estimate(m, n+1)
+		require(t, more >= got-1e-9*got, "one more seen: %v after %v", more, got)
+		require(t, !s.contradicts(m, n) || s.contradicts(m, n+1), "more hits contradict less")
+		require(t, !s.contradicts(m, s.part*m) && !s.contradicts(m, 0), "what is expected contradicts itself")
 		if d := s.deviation(m, n); math.IsNaN(d) || d < 0 || d > 4*(math.Sqrt(m+1)+math.Sqrt(n+1)/s.part) {
 			t.Fatalf("expected %v, seen %v: a deviation of %v", m, n, d)
 		}
@@ -117,7 +111,5 @@ func TestUnrestIsOfManyHits(t *testing.T) {
 	moved := unrestful(normal, 50)
 	normal.learn(400, 400, 2)
 	moved.learn(400, 400, 2)
-	if normal.part >= moved.part || normal.part <= 0.5 || moved.part >= 1 {
-		t.Errorf("calm: %v, unsteady: %v", normal.part, moved.part)
-	}
+	expect(t, normal.part < moved.part && normal.part > 0.5 && moved.part < 1, "calm: %v, unsteady: %v", normal.part, moved.part)
 }

@@ -41,9 +41,7 @@ func (j *judge) deny(at, cost, denials int64) {
 
 func equal(t *testing.T, got, want int64, what string, args ...any) {
 	t.Helper()
-	if got != want {
-		t.Errorf("%s: %d, want %d", fmt.Sprintf(what, args...), got, want)
-	}
+	expect(t, got == want, "%s: %d, want %d", fmt.Sprintf(what, args...), got, want)
 }
 
 // TestFalseDenialsAreFound: of 10 denials between points at 100 and 132 ms, once the one at 164 ms
@@ -110,9 +108,7 @@ func TestLateTotalsCompleteARound(t *testing.T) {
 	j.learn(108, 900)
 	j.learnPoint(108, point{count: 1000}, false)
 	j.learnPoint(116, point{count: 900}, false)
-	if j.last.at != noon+108*ms || j.last.count != 1000 {
-		t.Errorf("the last point is %d ms, %v", (j.last.at-noon)/ms, j.last.count)
-	}
+	expect(t, j.last.at == noon+108*ms && j.last.count == 1000, "the last point is %d ms, %v", (j.last.at-noon)/ms, j.last.count)
 	equal(t, j.learn(132, 900), 0, "false denials")
 }
 
@@ -156,9 +152,7 @@ func TestLateDenialsAreNotJudged(t *testing.T) {
 	}
 	j.deny(40, 1, 10)
 	got := j.learn(128, 0)
-	if got != 0 || j.pending.n != 0 {
-		t.Errorf("%d false denials, %d denials pending", got, j.pending.n)
-	}
+	expect(t, got == 0 && j.pending.n == 0, "%d false denials, %d denials pending", got, j.pending.n)
 }
 
 // TestManyDenialsAreAllJudged, also when there are more than are kept apart.
@@ -170,9 +164,7 @@ func TestManyDenialsAreAllJudged(t *testing.T) {
 	}
 	j.learn(400, 0)
 	got := j.learn(500, 0)
-	if got != 200 || j.pending.n != 0 {
-		t.Errorf("%d false denials, want 200; %d denials are pending", got, j.pending.n)
-	}
+	expect(t, got == 200 && j.pending.n == 0, "%d false denials, want 200; %d denials are pending", got, j.pending.n)
 }
 
 // TestManyDenialsAreKeptApart as well as there is room for.
@@ -189,7 +181,5 @@ func TestManyDenialsAreKeptApart(t *testing.T) {
 			between(t, "ns after the one before", float64(one.at-d.all[i-1].at), 100e6, 300e6)
 		}
 	}
-	if n != 1000 || d.n < len(d.all)/2 {
-		t.Errorf("%d denials of 1000, at %d times", n, d.n)
-	}
+	expect(t, n == 1000 && d.n >= len(d.all)/2, "%d denials of 1000, at %d times", n, d.n)
 }

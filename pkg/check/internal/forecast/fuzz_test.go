@@ -63,14 +63,10 @@ func (c *caller) check(t *testing.T) {
 		"room": k.room, "rate": k.demand.rate(), "hits in all": k.demand.all, "part of traffic": k.share.part,
 		"unrest": k.share.unrest, "expected": k.history.since(0).expected, "admitted": k.history.since(0).admitted,
 	} {
-		if math.IsNaN(n) || math.IsInf(n, 0) {
-			t.Fatalf("%s: %v", name, n)
-		}
+		require(t, !math.IsNaN(n) && !math.IsInf(n, 0), "%s: %v", name, n)
 	}
 	// Of nearly no demand any number of parts may pass, but it must be a number.
-	if math.IsNaN(c.o.Part) || math.IsInf(c.o.Part, -1) {
-		t.Fatalf("part: %v", c.o.Part)
-	}
+	require(t, !math.IsNaN(c.o.Part) && !math.IsInf(c.o.Part, -1), "part: %v", c.o.Part)
 	others := k.others(c.now, c.w.Unreported)
 	hits, span := k.Ease()
 	switch {

@@ -44,9 +44,7 @@ func TestGlideInOneStepIsGlideInMany(t *testing.T) {
 		steps := rapid.IntRange(2, 50).Draw(t, "steps")
 		for range steps {
 			part := many.glide(d, span/float64(steps))
-			if part < -1e-9 || part > d*span/float64(steps)*(1+1e-9)+1e-9 {
-				t.Fatalf("%v hits pass of %v", part, d*span/float64(steps))
-			}
+			require(t, part >= -1e-9 && part <= d*span/float64(steps)*(1+1e-9)+1e-9, "%v hits pass of %v", part, d*span/float64(steps))
 			sum += part
 		}
 		near(t, "hits", sum, n, 1e-6*(1+n))

@@ -72,19 +72,14 @@ func TestAdvanceAsksForAllTime(t *testing.T) {
 			h := newHistory(noon+at, 1)
 			calls, sum := 0, 0.0
 			h.advance(h.now+gap, func(span float64) float64 {
-				if span <= 0 {
-					t.Errorf("gap %d: asked for %v ns", gap, span)
-				}
+				expect(t, span > 0, "gap %d: asked for %v ns", gap, span)
 				calls++
 				sum += span
 				return span
 			})
-			if calls > 2*historySlots+1 || math.Abs(sum-float64(gap)) > 1e-9*float64(gap) {
-				t.Errorf("gap %d: asked %d times, for %v ns in all", gap, calls, sum)
-			}
-			if h.now != noon+at+gap {
-				t.Errorf("gap %d: now is %d", gap, h.now-noon-at)
-			}
+			expect(t, calls <= 2*historySlots+1 && math.Abs(sum-float64(gap)) <= 1e-9*float64(gap),
+				"gap %d: asked %d times, for %v ns in all", gap, calls, sum)
+			expect(t, h.now == noon+at+gap, "gap %d: now is %d", gap, h.now-noon-at)
 		}
 	}
 }
@@ -96,9 +91,8 @@ func TestSinceIsInProportionInsideASlot(t *testing.T) {
 	for then, part := range map[int64]float64{
 		noon: 1, noon + ms: 0.5, noon + 2*ms: 0, noon + 9*ms: 0, noon - 3600e9: 1, // an hour ago: all that is remembered
 	} {
-		if got, want := h.since(then), (sums{8 * part, 4 * part, 2e6 * part}); got != want {
-			t.Errorf("%d ns after noon: %+v, want %+v", then-noon, got, want)
-		}
+		got, want := h.since(then), (sums{8 * part, 4 * part, 2e6 * part})
+		expect(t, got == want, "%d ns after noon: %+v, want %+v", then-noon, got, want)
 	}
 	h.advance(noon+4*ms, asLong)
 	near(t, "later the hits are spread over more time", h.since(noon+ms).asked, 6, 0)
@@ -122,9 +116,8 @@ func TestTimeThatGoesBack(t *testing.T) {
 	near(t, "asked for", got.asked, 9, 0)
 	near(t, "admitted", got.admitted, 6, 0)
 	near(t, "expected, 1 per ms", got.expected, 5, 1e-9)
-	if d := got.minus(sums{1, 2, 3}); d != (sums{8, 4, got.expected - 3}) {
-		t.Errorf("less (1, 2, 3): %+v", d)
-	}
+	d := got.minus(sums{1, 2, 3})
+	expect(t, d == (sums{8, 4, got.expected - 3}), "less (1, 2, 3): %+v", d)
 }
 
 // What came since the last update can be told however slow the updates are.

@@ -50,9 +50,8 @@ func TestReserveIsGivenBack(t *testing.T) {
 		k := newKey(test.perMs)
 		k.demand.observed = true
 		o := k.Look(fromNoon(test.silent), wide(1), of(2))
-		if all := o.Part >= 1; all != test.all {
-			t.Errorf("%s: of the last hit that fits %v passes", test.why, o.Part)
-		}
+		all := o.Part >= 1
+		expect(t, all == test.all, "%s: of the last hit that fits %v passes", test.why, o.Part)
 	}
 }
 
@@ -183,9 +182,8 @@ func TestUrgent(t *testing.T) {
 		k.Note(fromNoon(1), test.own, test.own)
 		o := k.Look(fromNoon(1), test.w, of(2))
 		o.Demand = test.perMs / 1e6 // what own hits say of it is not the matter here
-		if got := k.Urgent(fromNoon(1), o, test.w, of(test.fleet), normal); got != test.want {
-			t.Errorf("%s: urgent: %v (%+v)", test.why, got, o)
-		}
+		got := k.Urgent(fromNoon(1), o, test.w, of(test.fleet), normal)
+		expect(t, got == test.want, "%s: urgent: %v (%+v)", test.why, got, o)
 	}
 }
 
@@ -202,9 +200,8 @@ func TestUrgentInLargeFleets(t *testing.T) {
 	} {
 		for fleet, want := range test.urgent {
 			k := newKey(test.perMs).knowing(test.part)
-			if got := k.Urgent(noon, k.Look(noon, test.w, of(2)), test.w, of(fleet), 32*ms); got != want {
-				t.Errorf("%v per ms, %v checkers: urgent: %v", test.perMs, fleet, got)
-			}
+			got := k.Urgent(noon, k.Look(noon, test.w, of(2)), test.w, of(fleet), 32*ms)
+			expect(t, got == want, "%v per ms, %v checkers: urgent: %v", test.perMs, fleet, got)
 		}
 	}
 }

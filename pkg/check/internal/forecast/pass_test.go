@@ -23,9 +23,7 @@ func TestPassLetsThePartPass(t *testing.T) {
 					t.Fatalf("part %v, phase %v: of %v hits %v passed", part, phase, n, passed)
 				}
 			}
-			if part == 0 && passed > 0 {
-				t.Errorf("phase %v: %v hits passed where none may", phase, passed)
-			}
+			expect(t, part != 0 || passed <= 0, "phase %v: %v hits passed where none may", phase, passed)
 		}
 	}
 }
@@ -43,9 +41,7 @@ func TestPassLetsThePartOfTheCostsPass(t *testing.T) {
 			if k.Pass(part, cost) {
 				passed += float64(cost)
 			}
-			if math.Abs(passed-want) > largest+1e-6 {
-				t.Fatalf("%v passed, want %v; the largest hit was %v", passed, want, largest)
-			}
+			require(t, math.Abs(passed-want) <= largest+1e-6, "%v passed, want %v; the largest hit was %v", passed, want, largest)
 		}
 	})
 }
@@ -56,9 +52,7 @@ func TestNoneMayPass(t *testing.T) {
 		k := New(noon, of(2), 0.9, 1)
 		k.Pass(0.45, 10) // leaves nearly enough for one that costs 10
 		for _, cost := range []int64{1, 1, 10, 1} {
-			if k.Pass(part, cost) {
-				t.Errorf("part %v: a hit of cost %d passed", part, cost)
-			}
+			expect(t, !k.Pass(part, cost), "part %v: a hit of cost %d passed", part, cost)
 		}
 		k.Denied(part, 1000)
 		between(t, "credit", k.credit, -6, 6)
@@ -87,9 +81,8 @@ func TestDenialsAreThoseThatPassWouldMake(t *testing.T) {
 			t.Fatalf("part %v, credit %v: the hit after %d denials does not pass", part, k.credit, denials)
 		}
 		atOnce.Denied(part, denials)
-		if math.Abs(atOnce.credit-asked.credit) > 1e-9*float64(denials+1) {
-			t.Fatalf("credit %v after %d denials, at once %v", asked.credit, denials, atOnce.credit)
-		}
+		require(t, math.Abs(atOnce.credit-asked.credit) <= 1e-9*float64(denials+1),
+			"credit %v after %d denials, at once %v", asked.credit, denials, atOnce.credit)
 	})
 }
 
@@ -102,9 +95,8 @@ func TestDenialsAtTheEdges(t *testing.T) {
 		{-0.5, 1e-300, math.MaxInt32}, {-50, 1.5, 0}, // nearly nothing, and all, after a dear hit
 		{5, 0, math.MaxInt32}, {5, math.Inf(-1), math.MaxInt32}, // none, whatever credit there is
 	} {
-		if got := (&Key{credit: test.credit}).Denials(test.part); got != test.want {
-			t.Errorf("credit %v, part %v: %d denials, want %d", test.credit, test.part, got, test.want)
-		}
+		got := (&Key{credit: test.credit}).Denials(test.part)
+		expect(t, got == test.want, "credit %v, part %v: %d denials, want %d", test.credit, test.part, got, test.want)
 	}
 }
 
@@ -119,9 +111,7 @@ func TestReturnTakesAPassBack(t *testing.T) {
 			}
 			for range 1000 {
 				k.Return(part, cost)
-				if !k.Pass(part, cost) {
-					t.Fatalf("part %v, cost %d: what was given back does not pass", part, cost)
-				}
+				require(t, k.Pass(part, cost), "part %v, cost %d: what was given back does not pass", part, cost)
 			}
 			k.Return(part, cost)
 			near(t, "credit after a thousand hits that did not count", k.credit, before, 1e-6)

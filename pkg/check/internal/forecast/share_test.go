@@ -77,13 +77,9 @@ func TestShareIsLearnt(t *testing.T) {
 		known := a.isKnown()
 		a.fullRounds(40, random(r, test.mean, test.part))
 		near(t, test.why+": after five seconds", a.part, test.part, test.give)
-		if known || !a.isKnown() {
-			t.Errorf("%s: known before anything was heard: %v, and then: %v", test.why, known, a.isKnown())
-		}
+		expect(t, !known && a.isKnown(), "%s: known before anything was heard: %v, and then: %v", test.why, known, a.isKnown())
 		a.fullRounds(200, func() (float64, float64) {
-			if a.now%FullInterval == 0 && a.unrest >= restless {
-				t.Errorf("%s: restless (%v) while the traffic is steady", test.why, a.unrest)
-			}
+			expect(t, a.now%FullInterval != 0 || a.unrest < restless, "%s: restless (%v) while the traffic is steady", test.why, a.unrest)
 			return random(r, test.mean, test.part)()
 		})
 		near(t, test.why+": after half a minute", a.part, test.part, test.give)
@@ -102,9 +98,8 @@ func TestMovedTrafficIsNotTakenForGrown(t *testing.T) {
 	} {
 		a := newAmong(8)
 		a.fullRounds(100, random(rand.New(rand.NewPCG(1, 2)), 40, test.part))
-		if got := a.estimate(test.expected, test.own); !a.isKnown() || math.Abs(got-test.all) > test.all/10 {
-			t.Errorf("%+v: all are %.1f", test, got)
-		}
+		got := a.estimate(test.expected, test.own)
+		expect(t, a.isKnown() && math.Abs(got-test.all) <= test.all/10, "%+v: all are %.1f", test, got)
 	}
 }
 
@@ -133,9 +128,7 @@ func TestHoppingTrafficIsNotReliedOn(t *testing.T) {
 				}
 			}
 		}
-		if relied > test.most*looks {
-			t.Errorf("%+v: relied on at %v of %v", test, relied, looks)
-		}
+		expect(t, relied <= test.most*looks, "%+v: relied on at %v of %v", test, relied, looks)
 		a.fullRounds(60, random(r, 40, 0.5))
 		if near(t, "after it has come to rest", a.part, 0.5, 0.05); !a.isKnown() {
 			t.Errorf("%+v: still restless (%v) eight seconds after the last hop", test, a.unrest)
@@ -164,9 +157,7 @@ func TestShareFollows(t *testing.T) {
 		a.fullRounds(step.fullRounds, random(r, step.hits, step.here))
 		near(t, step.why+": part", a.part, step.part, step.give)
 		near(t, step.why+": unrest", a.unrest, 0, step.unrest)
-		if a.isKnown() != step.known {
-			t.Errorf("%s: known: %v", step.why, a.isKnown())
-		}
+		expect(t, a.isKnown() == step.known, "%s: known: %v", step.why, a.isKnown())
 	}
 }
 
@@ -190,9 +181,7 @@ func TestFullRoundsPairOwnAndAll(t *testing.T) {
 			t.Fatalf("full round %d: %v of %v, want %v of %v", paired, a.baseOwn, a.baseAll, mine, all)
 		}
 	}
-	if paired < 38 || paired > 40 {
-		t.Errorf("%d full rounds were worked out of 40", paired)
-	}
+	expect(t, paired >= 38 && paired <= 40, "%d full rounds were worked out of 40", paired)
 	// The hits of a missed round come later, those of others do not.
 	near(t, "part", a.part, 1.0/3, 0.03)
 }
@@ -227,9 +216,7 @@ func TestReportsCountForTheirFullRound(t *testing.T) {
 			s.report(at, fast)
 		}
 		s.cross(full + 10*fast)
-		if !s.open || s.fullAt != full {
-			t.Errorf("%s: the full round is not open", test.why)
-		}
+		expect(t, s.open && s.fullAt == full, "%s: the full round is not open", test.why)
 		near(t, test.why, s.atFull, test.atFull, 0)
 	}
 }

@@ -39,21 +39,18 @@ func (k *Key) knowing(part float64) *Key {
 type tester interface { // also rapid's
 	Helper()
 	Errorf(string, ...any)
+	Fatalf(string, ...any)
 }
 
 // near fails the test unless got is want, give or take so much.
 func near(t tester, what string, got, want, give float64) {
 	t.Helper()
-	if math.IsNaN(got) || math.Abs(got-want) > give {
-		t.Errorf("%s: %v, want %v ± %v", what, got, want, give)
-	}
+	expect(t, !math.IsNaN(got) && math.Abs(got-want) <= give, "%s: %v, want %v ± %v", what, got, want, give)
 }
 
 func between(t tester, what string, got, least, most float64) {
 	t.Helper()
-	if !(least <= got && got <= most) {
-		t.Errorf("%s: %v, want %v to %v", what, got, least, most)
-	}
+	expect(t, (least <= got && got <= most), "%s: %v, want %v to %v", what, got, least, most)
 }
 
 // wide is the window of a key that has so much left and no bucket that leaves it.
@@ -64,3 +61,17 @@ func fromNoon(n float64) int64 { return noon + int64(n*1e6) }
 
 // margin is what an outlook keeps to the limit in a fleet of two.
 var margin = aim * math.Sqrt(of(2).rounding())
+
+func expect(t tester, ok bool, found string, args ...any) {
+	if !ok {
+		t.Helper()
+		t.Errorf(found, args...)
+	}
+}
+
+func require(t tester, ok bool, found string, args ...any) {
+	if !ok {
+		t.Helper()
+		t.Fatalf(found, args...)
+	}
+}

@@ -32,7 +32,5 @@ func TestUnits(t *testing.T) {
 			t.Errorf("after %d ms a request passes: %v; one of cost 10: %v", at/ms, passes[0], passes[1])
 		}
 	}
-	if seen[true] < 3 || seen[false] < 3 {
-		t.Errorf("passed or not: %v", seen)
-	}
+	expect(t, seen[true] >= 3 && seen[false] >= 3, "passed or not: %v", seen)
 }

@@ -223,9 +223,8 @@ func TestToldTakesInAll(t *testing.T) {
 	}
 	near(t, "per fast round", k.demand.rate()*float64(fast), 60, 0.01)
 	near(t, "part", k.share.part, 0.5, 1e-6)
-	if k.anchor != noon+4*FullInterval || !k.share.isKnown() {
-		t.Errorf("the anchor is %d ns after noon; share known: %v", k.anchor-noon, k.share.isKnown())
-	}
+	expect(t, k.anchor == noon+4*FullInterval && k.share.isKnown(),
+		"the anchor is %d ns after noon; share known: %v", k.anchor-noon, k.share.isKnown())
 }
 
 // Hits of others that came in no round are of what was expected then, and of nothing later.
