@@ -117,7 +117,7 @@ func TestAcquireBySeveralRules(t *testing.T) {
 			wantOutcome(t, acquire(t.Context(), async, 1), want, "by the rule that is not strict")
 		}
 		acquire := func() <-chan outcome {
-			return begin(func() (Decision, error) { return f.tryAcquire(t.Context(), user("u"), 1) })
+			return begin(t.Context(), f.Checker, Request{Attributes: user("u"), Cost: 1})
 		}
 		first := acquire()
 		wantOutcome(t, first, "waits", "without permits")
@@ -153,7 +153,7 @@ func TestAcquireHandsItsTurnOn(t *testing.T) {
 		run := func(t *testing.T, f *fleet) {
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
-			one := begin(func() (Decision, error) { return f.tryAcquire(ctx, attrs, 2) })
+			one := begin(ctx, f.Checker, Request{Attributes: attrs, Cost: 2})
 			f.settled()
 			f.grantOne(fleetstate.SystemTime(), "r", 2, 0)
 			f.settled() // asks by the other rule alone
@@ -216,7 +216,7 @@ func TestAcquireUnderNewRules(t *testing.T) {
 	} {
 		t.Run(test.why, func(t *testing.T) {
 			inBubble(t, Options{}, []rules.Rule{test.was}, func(t *testing.T, f *fleet) {
-				done := begin(func() (Decision, error) { return f.tryAcquire(t.Context(), user("k"), 3) })
+				done := begin(t.Context(), f.Checker, Request{Attributes: user("k"), Cost: 3})
 				f.settled()
 				reload(t, f.Checker, fleetstate.SystemTime(), test.then...)
 				o := ended(done)

@@ -105,7 +105,7 @@ func TestAlarmMovesTheWindow(t *testing.T) {
 		require(t, c.Allowance.Load()&counter.LeftMask != 0, "no allowance is out")
 		now := noon + second + 500*ms
 		if both {
-			f.alarmBoth(now, l, "k", 70, 3)
+			f.alarmRows(now, l, "k", admitted(70), denied(3))
 		} else {
 			f.alarm(now, 1, l, "k", 70)
 		}

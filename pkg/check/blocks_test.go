@@ -16,14 +16,14 @@ var ways = map[string]func(c *Checker, l *Limiter, name string) Decision{
 	"Limiter.Peek":    func(_ *Checker, l *Limiter, name string) Decision { return l.try(Peek, name, 1).Decision },
 	"Limiter.Reserve": func(_ *Checker, l *Limiter, name string) Decision { _, d := l.tryReserve(name, 1); return d },
 	"Limiter.Acquire": func(_ *Checker, l *Limiter, name string) Decision {
-		d, _ := l.tryAcquire(context.Background(), name, 1)
-		return d
+		r, _ := l.checker().Wait(context.Background(), Request{Limiter: l, Key: name})
+		return r.Decision
 	},
 	"Limiter.Wait": func(_ *Checker, l *Limiter, name string) Decision {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Millisecond) // less than any block of the test
 		defer cancel()
-		d, _ := l.tryWait(ctx, name, 1)
-		return d
+		r, _ := l.checker().Wait(ctx, Request{Limiter: l, Key: name, Mode: Reserve})
+		return r.Decision
 	},
 	"Limiter.CheckReceipt":   func(_ *Checker, l *Limiter, name string) Decision { d, _ := l.tryReceipt(name, 1); return d },
 	"Limiter.ReserveReceipt": func(_ *Checker, l *Limiter, name string) Decision { _, d, _ := l.tryReserveReceipt(name, 1); return d },
@@ -31,8 +31,8 @@ var ways = map[string]func(c *Checker, l *Limiter, name string) Decision{
 	"Peek":                   func(c *Checker, _ *Limiter, name string) Decision { return c.try(Peek, user(name), 1).Decision },
 	"Reserve":                func(c *Checker, _ *Limiter, name string) Decision { _, d := c.tryReserve(user(name), 1); return d },
 	"Acquire": func(c *Checker, _ *Limiter, name string) Decision {
-		d, _ := c.tryAcquire(context.Background(), user(name), 1)
-		return d
+		r, _ := c.Wait(context.Background(), Request{Attributes: user(name)})
+		return r.Decision
 	},
 	"CheckReceipt": func(c *Checker, _ *Limiter, name string) Decision { d, _ := c.tryReceipt(user(name), 1); return d },
 	"Explain":      func(c *Checker, _ *Limiter, name string) Decision { d, _ := c.tryExplain(user(name), 1); return d },

@@ -40,7 +40,7 @@ func TestStrictPriority(t *testing.T) {
 			decided(t, f.Check(classed("high"), 1), true, "of another class")
 		}
 		decided(t, f.Check(classed("low"), 1), false, "its share is used up")
-		acquired := begin(func() (Decision, error) { return f.tryAcquire(t.Context(), classed("low"), 1) })
+		acquired := begin(t.Context(), f.Checker, Request{Attributes: classed("low"), Cost: 1})
 		wantOutcome(t, acquired, "denied", "to wait would be in vain")
 		decided(t, f.Check(classed("high"), 20), true, "the rest")
 	})
@@ -54,7 +54,7 @@ func TestShadowRulesNeedNoPermits(t *testing.T) {
 	list := []rules.Rule{strictRule("r", 100, time.Minute, 1), shadow}
 	inBubble(t, Options{}, list, func(t *testing.T, f *fleet) {
 		atTime(fleetstate.SystemTime(), limiter(t, f.Checker, "s")).try(Record, "k", 5)
-		waiting := begin(func() (Decision, error) { return f.tryAcquire(t.Context(), classed(""), 1) })
+		waiting := begin(t.Context(), f.Checker, Request{Attributes: classed(""), Cost: 1})
 		wantOutcome(t, waiting, "waits", "without a permit")
 		f.settled()
 		f.grants(fleetstate.SystemTime(), 0, 1, 1, 0)
@@ -84,12 +84,12 @@ func TestStrictShadow(t *testing.T) {
 		d := atTime(noon+3*ms, f).Check(classed(""), 1)
 		expect(t, d.Allowed && d.Shadow == want, "hit %d: %+v", i, d)
 	}
-	d, err := f.tryAcquire(ctx, classed(""), 1)
-	expect(t, d.Allowed && d.Shadow == "r" && err == nil, "%+v, %v", d, err)
+	r, err := f.Wait(ctx, Request{Attributes: classed("")})
+	expect(t, r.Allowed && r.Shadow == "r" && err == nil, "%+v, %v", r, err)
 	if s := f.Stats().Rules[0]; s.Charged != 2 || s.Denied != 3 { // one when there were none yet
 		t.Errorf("%+v", s)
 	}
-	d = atTime(noon+3*ms, l).Check("k", 1)
+	d := atTime(noon+3*ms, l).Check("k", 1)
 	expect(t, d.Allowed && d.Shadow == "r" && d.Rule == "r" && d.Limit == 100 && d.Status == 0, "asked alone: %+v", d)
 }
 
@@ -105,8 +105,7 @@ func TestStrictPeek(t *testing.T) {
 		expect(t, d.Allowed && d.Remaining == 10, "%+v", d)
 		d = atTime(now, l).try(Peek, "k", 11).Decision
 		expect(t, !d.Allowed && d.Status == 429 && d.Remaining == 10 && d.RetryAfter > 0, "%+v", d)
-		d = atTime(now, l).try(Peek, "other", 1).Decision
-		expect(t, !d.Allowed, "%+v", d)
+		decided(t, atTime(now, l).try(Peek, "other", 1).Decision, false, "another key")
 	}
 	expect(t, f.host.Table.Load(&l.core.Group, "other") == nil && f.Checker.host.Asks.Head.Load() == nil,
 		"a peek has made a counter, or asked")

@@ -80,6 +80,24 @@ func TestClauses(t *testing.T) {
 			{at: 79, attrs: "user=a", want: no(time.Second, 0), why: "3·41/60 + 1 = 3.05"},
 			{at: 80, attrs: "user=a", want: yes(0), why: "3·40/60 + 1 = 3"},
 		}},
+		{name: "a sliding window of 60 buckets", rules: "rules: [{name: r, key: [user], limit: 3/minute, buckets: 60}]", steps: []step{
+			{at: 0, attrs: "user=a", want: yes(2)},
+			{at: 10, attrs: "user=a", want: yes(1)},
+			{at: 65, attrs: "user=a", want: yes(1), why: "the first has left"},
+			{at: 80, attrs: "user=a", want: yes(1), why: "the second has left"},
+			{at: 105, attrs: "user=a", want: yes(0)},
+			{at: 110, attrs: "user=a", want: no(16*time.Second, 0), why: "three are in it until that of 65 s has left"},
+		}},
+		{name: "a sliding log", rules: "rules: [{name: r, key: [user], limit: 3/minute, algorithm: sliding_log, buckets: 60}]", steps: []step{
+			{at: 30, attrs: "user=a", want: yes(2)},
+			{at: 50, attrs: "user=a", want: yes(1)},
+			{at: 70, attrs: "user=a", want: yes(0)},
+			{at: 85, attrs: "user=a", want: no(6*time.Second, 0), why: "all three are within a minute"},
+			{at: 90, attrs: "user=a", want: no(time.Second, 0), why: "the first leaves when its whole second has"},
+			{at: 91, attrs: "user=a", want: yes(0), why: "as now"},
+			{at: 92, attrs: "user=a", want: no(19*time.Second, 0), why: "that of 50 s is still there"},
+			{at: 300, attrs: "user=a", want: yes(2), why: "all have left"},
+		}},
 		{name: "missing attributes", rules: `rules:
   - {name: skip, key: [user], limit: 5/minute}
   - {name: empty, match: {ask: all}, key: [user], limit: 1/minute, on_missing: empty, algorithm: fixed_window}
@@ -270,11 +288,9 @@ func TestShadowIsNamedByEveryCall(t *testing.T) {
 	strict := strictRule("s", 5, time.Minute, 1)
 	strict.OnOutage, strict.Shadow = rules.Closed, true
 	l = limiter(t, newFleet(t, Options{}, strict).Checker, "s")
-	acquired, err := l.tryAcquire(t.Context(), "k", 9)
-	receipt, _, receiptErr := l.tryAcquireReceipt(t.Context(), "k", 9)
-	for _, d := range []Decision{acquired, receipt} {
-		expect(t, err == nil && receiptErr == nil && d.Reset > 0 && d.Rule == "s" && d.Limit == 5 && d.Allowed,
-			"acquired %+v, %v, %v", d, err, receiptErr)
+	for _, wants := range []bool{false, true} {
+		d, err := l.checker().Wait(t.Context(), Request{Limiter: l, Key: "k", Cost: 9, Receipt: wants})
+		expect(t, err == nil && d.Reset > 0 && d.Rule == "s" && d.Limit == 5 && d.Allowed, "acquired, receipt %v: %+v, %v", wants, d, err)
 	}
 }
 

@@ -9,7 +9,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/offpath-io/offpath/pkg/check/internal/counter"
 	"github.com/offpath-io/offpath/pkg/check/internal/fleetclock"
 	"github.com/offpath-io/offpath/pkg/events"
 	"github.com/offpath-io/offpath/pkg/rules"
@@ -310,9 +309,7 @@ func TestStrictHitsPassAfterAStepBack(t *testing.T) {
 	f, l := fleetAndLimiter(t, Options{HelloEvery: time.Second}, strictRule("r", 6000, time.Minute, 60))
 	now, sent, allowed := noon, 0, 0
 	for now < noon+20*second {
-		if atTime(now, l).Check("k", 1).Allowed {
-			allowed++
-		}
+		allowed += hit(l, now, "k", 1)
 		now += 50 * ms
 		atTime(now, f).Step()
 		if now%second == 0 {
@@ -379,7 +376,7 @@ func TestSettlementsAfterAStepBack(t *testing.T) {
 // TestOlderAggregatorsAfterAStepBack: reports ask for refunds again after ten seconds.
 func TestOlderAggregatorsAfterAStepBack(t *testing.T) {
 	f, l := fleetAndLimiter(t, Options{HelloEvery: time.Second}, rule("r", 20, time.Hour, 1))
-	f.alarmRows(noon, l, "k", admitted(5), keyTotal{counter.RefundedHits, 1})
+	f.alarmRows(noon, l, "k", admitted(5), refunded(1))
 	atTime(noon, l).Check("k", 1)
 	atTime(noon+50*ms, f).Step()
 	equal(t, kindsOf(f.last()), "refunded k, k 1", "rows of the first report")

@@ -63,17 +63,11 @@ func wantDemand(t testing.TB, l *Limiter, now int64, least, most float64) {
 	expect(t, o.Demand*1e6 >= least && o.Demand*1e6 <= most, "%v hits per ms, want %v to %v", o.Demand*1e6, least, most)
 }
 
-// alarmBoth is an alarm of admitted and denied hits.
-func (f *fleet) alarmBoth(now int64, l *Limiter, key string, admitted, denied uint64) {
-	f.t.Helper()
-	f.alarmRows(now, l, key, keyTotal{counter.AdmittedHits, admitted}, keyTotal{counter.DeniedHits, denied})
-}
-
 // TestDeniedHitsAreDemand: denied hits make one demand with admitted ones, and take no room.
 func TestDeniedHitsAreDemand(t *testing.T) {
 	f, l := newFleetOf(t, 2, Options{HelloEvery: time.Hour}, 1000, time.Second)
 	for i := range int64(20) {
-		f.alarmBoth(noon+i*8*ms, l, "k", uint64(500+8*i), uint64(100+32*i))
+		f.alarmRows(noon+i*8*ms, l, "k", admitted(500+8*i), denied(100+32*i))
 	}
 	wantDemand(t, l, noon+153*ms, 4.5, 5.3) // one is admitted per ms, and four are denied
 	wantLeft(t, l, noon+153*ms, 1000-500-8*19, "denied hits take no room")
@@ -81,7 +75,7 @@ func TestDeniedHitsAreDemand(t *testing.T) {
 	f.alarm(noon+second+ms, 1, l, "k", 5)
 	wantDemand(t, l, noon+second+2*ms, 0, 5.2)
 	for i := range int64(20) {
-		f.alarmBoth(noon+second+i*8*ms, l, "k", uint64(8*i), uint64(32*i))
+		f.alarmRows(noon+second+i*8*ms, l, "k", admitted(8*i), denied(32*i))
 	}
 	wantDemand(t, l, noon+second+153*ms, 4.5, 5.3)
 }

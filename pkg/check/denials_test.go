@@ -91,7 +91,7 @@ func TestDenialsOfOthersAreAskedFor(t *testing.T) {
 	expect(t, n == 0, "asked for denied hits, though nobody has any")
 	f.answerRows(noon+51*ms, 61)
 	atTime(noon+52*ms, l).Check("k", 1)
-	f.alarmBoth(noon+53*ms, l, "k", 61, 7)
+	f.alarmRows(noon+53*ms, l, "k", admitted(61), denied(7))
 	atTime(noon+100*ms, f).Step()
 	got, n := rows(f.last(), true)
 	expect(t, n == 1 && got["k"] == 0 && len(f.last().Hits.Age) == 1, "asked in %d rows, with %v denied", n, got)

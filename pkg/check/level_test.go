@@ -308,9 +308,7 @@ func TestANewRateHoldsFromItsMomentOn(t *testing.T) {
 		spend := func(span int64) {
 			passed = 0
 			for end := now + span; now < end; now += second / 5000 {
-				if atTime(now, l).Check("k", 1).Allowed {
-					passed++
-				}
+				passed += int64(hit(l, now, "k", 1))
 			}
 		}
 		spend(4*second + 7*ms)

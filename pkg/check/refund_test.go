@@ -14,7 +14,7 @@ import (
 // TestRefundsFreeCallers: a caller who is kept out passes as soon as this checker hears of a
 // refund, in whatever order.
 func TestRefundsFreeCallers(t *testing.T) {
-	admitted, refunded := keyTotal{counter.AdmittedHits, 50}, keyTotal{counter.RefundedHits, 45}
+	admitted, refunded := admitted(50), refunded(45)
 	for why, alarms := range map[string][][]keyTotal{
 		"one alarm":    {{admitted, refunded}},
 		"either order": {{refunded, admitted}},
@@ -202,7 +202,7 @@ func TestSettleQueueInAFleet(t *testing.T) {
 	f.answerLevel(now, 0, 20, 51, 0)
 	mustSettle(t, f.Checker, now, text, 2)
 	now += 40 * ms
-	f.alarmRows(noon, l, "k", keyTotal{counter.RefundedHits, 18})
+	f.alarmRows(noon, l, "k", refunded(18))
 	d := atTime(now, l).Check("k", 1)
 	wait := 10 * time.Millisecond
 	expect(t, !d.Allowed && d.RetryAfter >= wait && d.RetryAfter <= wait+20*time.Millisecond, "2 hits take 100 ms: %+v", d)
@@ -216,7 +216,7 @@ func TestRefundsEndStrictBlocks(t *testing.T) {
 	f.firstGrant(l, 0, 30*time.Second)
 	f.pass(l, 3, 1, 0)
 	f.asksNothing(3, 1000, 10)
-	f.alarmRows(noon+second, l, "k", keyTotal{counter.RefundedHits, 5})
+	f.alarmRows(noon+second, l, "k", refunded(5))
 	f.asks(1000, leaseWish{want: 1})
 }
 

@@ -120,7 +120,7 @@ func TestReloadDuringRun(t *testing.T) {
 		case 1:
 			ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 			defer cancel()
-			if d, _ := c.tryAcquire(ctx, attrs, 1); d.Allowed {
+			if r, _ := c.Wait(ctx, Request{Attributes: attrs}); r.Allowed {
 				passed.Add(1)
 			}
 		default:

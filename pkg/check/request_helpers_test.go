@@ -1,7 +1,6 @@
 package check
 
 import (
-	"context"
 	"sync/atomic"
 	"time"
 	"unsafe"
@@ -73,37 +72,6 @@ func (c *Checker) tryExplain(attrs identity.Attributes, cost int64) (Decision, [
 func (c *Checker) tryInline(mode Mode, l InlineLimit, key string, cost int64) (Decision, error) {
 	r := c.Do(Request{Inline: &l, Key: key, Cost: cost, Mode: mode})
 	return r.Decision, r.Err
-}
-
-func (c *Checker) tryAcquire(
-	ctx context.Context, attrs identity.Attributes, cost int64,
-) (Decision, error) {
-	r, err := c.Wait(ctx, Request{Attributes: attrs, Cost: cost})
-	return r.Decision, err
-}
-
-func (l *Limiter) tryAcquire(ctx context.Context, key string, cost int64) (Decision, error) {
-	r, err := l.checker().Wait(ctx, Request{Limiter: l, Key: key, Cost: cost})
-	return r.Decision, err
-}
-
-func (l *Limiter) tryAcquireReceipt(
-	ctx context.Context, key string, cost int64,
-) (Decision, string, error) {
-	r, err := l.checker().Wait(ctx, Request{Limiter: l, Key: key, Cost: cost, Receipt: true})
-	return r.Decision, r.Receipt, err
-}
-
-func (c *Checker) tryWait(
-	ctx context.Context, attrs identity.Attributes, cost int64,
-) (Decision, error) {
-	r, err := c.Wait(ctx, Request{Attributes: attrs, Cost: cost, Mode: Reserve})
-	return r.Decision, err
-}
-
-func (l *Limiter) tryWait(ctx context.Context, key string, cost int64) (Decision, error) {
-	r, err := l.checker().Wait(ctx, Request{Limiter: l, Key: key, Cost: cost, Mode: Reserve})
-	return r.Decision, err
 }
 
 // checker returns the checker whose host the limiter's counters have.

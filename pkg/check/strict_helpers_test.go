@@ -220,20 +220,20 @@ type outcome struct {
 	err error
 }
 
-// begin calls f in a goroutine, and returns when that waits or has ended.
-func begin(f func() (Decision, error)) <-chan outcome {
+// begin begins a Wait, and returns when that waits or has ended.
+func begin(ctx context.Context, c *Checker, r Request) <-chan outcome {
 	done := make(chan outcome, 1)
 	go func() {
-		d, err := f()
-		done <- outcome{d, err}
+		r, err := c.Wait(ctx, r)
+		done <- outcome{r.Decision, err}
 	}()
 	synctest.Wait()
 	return done
 }
 
-// acquire begins an Acquire of key k.
+// acquire begins to wait for permits of key k.
 func acquire(ctx context.Context, l *Limiter, cost int64) <-chan outcome {
-	return begin(func() (Decision, error) { return l.tryAcquire(ctx, "k", cost) })
+	return begin(ctx, l.checker(), Request{Limiter: l, Key: "k", Cost: cost})
 }
 
 // wantOutcome fails the test unless what was begun waits, passes, is denied or fails, as wanted,

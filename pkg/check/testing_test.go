@@ -320,6 +320,8 @@ type keyTotal struct {
 }
 
 func admitted(total int64) keyTotal { return keyTotal{counter.AdmittedHits, uint64(total)} }
+func denied(total int64) keyTotal   { return keyTotal{counter.DeniedHits, uint64(total)} }
+func refunded(total int64) keyTotal { return keyTotal{counter.RefundedHits, uint64(total)} }
 
 func alarmOf(g *counter.Group, now int64, generation uint64, key string, rows ...keyTotal) *events.Alarm {
 	t := new(events.Table)

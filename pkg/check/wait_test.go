@@ -23,9 +23,9 @@ func inRun(t *testing.T, o Options, f func(t *testing.T, c *Checker, l *Limiter)
 	})
 }
 
-// beginWait begins a Wait.
+// beginWait begins to wait in line.
 func beginWait(ctx context.Context, l *Limiter, key string, cost int64) <-chan outcome {
-	return begin(func() (Decision, error) { return l.tryWait(ctx, key, cost) })
+	return begin(ctx, l.checker(), Request{Limiter: l, Key: key, Cost: cost, Mode: Reserve})
 }
 
 // TestWaitersPassAtTheRate of the rule, one after the other, whatever the algorithm.
@@ -40,7 +40,7 @@ func TestWaitersPassAtTheRate(t *testing.T) {
 			passed := make(chan time.Duration, 20)
 			for range 20 {
 				go func() {
-					d, err := l.tryWait(t.Context(), "k", 1)
+					d, err := l.checker().Wait(t.Context(), Request{Limiter: l, Key: "k", Mode: Reserve})
 					expect(t, d.Allowed && err == nil, "%v: %+v, %v", r.Algorithm, d, err)
 					passed <- time.Since(begun)
 				}()
@@ -107,7 +107,7 @@ func TestWaitByAllRules(t *testing.T) {
 	quick.OnLimit = rules.OnLimit{Queue: true, MaxWait: time.Second, MaxDepth: 1}
 	inRun(t, Options{}, func(t *testing.T, c *Checker, _ *Limiter) {
 		waitBy := func(ctx context.Context, name string) <-chan outcome {
-			return begin(func() (Decision, error) { return c.tryWait(ctx, user(name), 1) })
+			return begin(ctx, c, Request{Attributes: user(name), Cost: 1, Mode: Reserve})
 		}
 		c.Check(user("kristie"), 1)
 		for range 2 {
@@ -137,7 +137,7 @@ func TestWaitIsDeniedWhenRunEnds(t *testing.T) {
 			l.tryReserve("k", 1)
 			byRule := beginWait(context.Background(), l, "k", 1)
 			wantOutcome(t, byRule, "waits", "by the rule")
-			byAll := begin(func() (Decision, error) { return c.tryWait(context.Background(), user("k"), 1) })
+			byAll := begin(context.Background(), c, Request{Attributes: user("k"), Cost: 1, Mode: Reserve})
 			t.Cleanup(func() { // after Run
 				wantOutcome(t, byRule, "denied", "by the rule")
 				wantOutcome(t, byAll, "denied", "by all rules")
@@ -182,7 +182,7 @@ func TestWaitHearsOfNewRules(t *testing.T) {
 		l.Check("k", 1)
 		begun := time.Now()
 		time.AfterFunc(time.Second, func() { reload(t, c, fleetstate.SystemTime(), rule("r", 100, time.Hour, 1)) })
-		d, err := l.tryWait(t.Context(), "k", 1)
+		d, err := c.Wait(t.Context(), Request{Limiter: l, Key: "k", Mode: Reserve})
 		waited := time.Since(begun)
 		expect(t, d.Allowed && err == nil && waited == time.Second, "%+v, %v after %v", d, err, waited)
 	}, rule("r", 1, time.Hour, 1))
@@ -204,11 +204,11 @@ func TestWaitersAreServedInOrder(t *testing.T) {
 			passed := make(chan turn, callers)
 			for i := range callers {
 				go func() {
-					wait := func() (Decision, error) { return l.tryWait(t.Context(), "a", 1) }
+					of := Request{Limiter: l, Key: "a", Mode: Reserve}
 					if i%2 == 0 {
-						wait = func() (Decision, error) { return c.tryWait(t.Context(), user("a"), 1) }
+						of = Request{Attributes: user("a"), Mode: Reserve}
 					}
-					d, err := wait()
+					d, err := c.Wait(t.Context(), of)
 					expect(t, d.Allowed && err == nil, "%v: caller %d: %+v, %v", r.Algorithm, i, d, err)
 					passed <- turn{i, time.Now()}
 				}()
@@ -239,7 +239,7 @@ func TestLateTurnsAreDenied(t *testing.T) {
 		var waiting []<-chan outcome
 		for range 2 {
 			waiting = append(waiting, beginWait(t.Context(), l, "a", 1),
-				begin(func() (Decision, error) { return c.tryWait(t.Context(), user("a"), 1) }))
+				begin(t.Context(), c, Request{Attributes: user("a"), Cost: 1, Mode: Reserve}))
 		}
 		time.Sleep(250 * time.Millisecond)
 		synctest.Wait()
@@ -263,11 +263,11 @@ rules:
 		r := run(t, c)
 		time.Sleep(time.Millisecond)
 		c.try(Record, request("org=a tier=low"), 2)
-		low := begin(func() (Decision, error) { return c.tryWait(t.Context(), request("org=a tier=low"), 1) })
+		low := begin(t.Context(), c, Request{Attributes: request("org=a tier=low"), Cost: 1, Mode: Reserve})
 		synctest.Wait()
 		for _, who := range []string{"org=a", "org=a from=inside", "org=a plan=paid"} {
 			begun := time.Now()
-			d, err := c.tryWait(t.Context(), request(who), 1)
+			d, err := c.Wait(t.Context(), Request{Attributes: request(who), Mode: Reserve})
 			expect(t, d.Allowed && err == nil && time.Since(begun) == 0, "%s: %+v, %v after %v", who, d, err, time.Since(begun))
 		}
 		time.Sleep(2 * time.Minute)
