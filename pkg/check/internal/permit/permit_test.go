@@ -1,6 +1,7 @@
 package permit
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -81,4 +82,70 @@ func TestPermitsAskedForAreAFairShare(t *testing.T) {
 	wanted(70, 80, "what was refused")
 	d.measure(60*second, 0, 5*time.Millisecond, 100*time.Millisecond, 60)
 	wanted(0, 0, "none a minute later")
+}
+
+func TestPermitsAreSpentOnceAndInTheirBucket(t *testing.T) {
+	a := granted(t, 5)
+	equal(t, a.Room(at(3)), 5, "granted")
+	a.Spend(0, 3)
+	equal(t, a.Room(at(4)), 2, "after three hits")
+	equal(t, a.Room(at(998)), 2, "just before the end")
+	equal(t, a.Room(at(999)), 0, "within the clock's error of the end")
+	equal(t, a.Room(at(1000)), 0, "in the next bucket")
+	a.Review(at(999), trip, limit)
+	returned := int64(0)
+	a.SendReturns(func(_, n int64) { returned += n })
+	equal(t, returned, 2, "returned at the end")
+	if a.IsIdle(at(1000)) {
+		t.Error("idle before the store knows of what it returned")
+	}
+	a.Answered(at(1001), &Grant{Bucket: 1, Named: 5}, limit, false)
+	if !a.IsIdle(at(1001)) {
+		t.Error("it has something to say")
+	}
+	equal(t, a.Newest(), 0, "newest bucket")
+}
+
+// woken notes how a caller was woken.
+type woken []bool
+
+func (w *woken) Wake(reserved bool) { *w = append(*w, reserved) }
+
+// TestPlacesAreServedInOrder: permits are kept for callers in the order in which they came, checks
+// do not overtake, and those who leave leave nothing behind.
+func TestPlacesAreServedInOrder(t *testing.T) {
+	a := granted(t, 1)
+	var callers [4]woken
+	var places [4]*Place
+	for i, cost := range []int64{1, 2, 1, 1} {
+		places[i] = a.Join(&callers[i], cost)
+	}
+	equal(t, a.Room(at(4)), 0, "room for a check that would overtake")
+	expect := func(why string, want ...int) {
+		t.Helper()
+		for i, c := range callers {
+			n := 0
+			if slices.Contains(want, i) {
+				n = 1
+			}
+			if len(c) != n || n == 1 && !c[0] {
+				t.Errorf("%s: caller %d was woken with %v", why, i, c)
+			}
+		}
+	}
+	a.EndTurn(at(4))
+	expect("of one permit", 0)
+	equal(t, a.waiting, 4, "wanted by the rest")
+	a.Leave(places[1])
+	a.Leave(places[0])
+	equal(t, a.Room(at(4)), 1, "it is the first one's turn")
+	a.EndTurn(at(4)) // and it did not take its permit
+	expect("when two have left", 0, 2)
+	a.Answered(at(5), &Grant{Granted: 2, Named: 2}, limit, false)
+	expect("of another one", 0, 2, 3)
+	a.Leave(places[2])
+	a.Leave(places[3])
+	if a.IsAwaited() || a.waiting != 0 || a.reserved != 0 {
+		t.Errorf("left behind: %d wanted, %d kept", a.waiting, a.reserved)
+	}
 }
