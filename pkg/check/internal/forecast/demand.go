@@ -36,9 +36,8 @@ func (r *rate) fold(more rate, memory float64) {
 }
 
 const (
-	// Rates are remembered for at least leastMemory ns, memoryRounds fast rounds, and memoryHits
-	// hits.
-	leastMemory, memoryRounds, memoryHits = 60e6, 3, 30
+	// Rates are remembered for at least leastMemory ns, memoryUpdates updates, and memoryHits hits.
+	leastMemory, memoryUpdates, memoryHits = 60e6, 3, 30
 	// leastLately is the least time from which a rate is computed, in ns. A rate waits for a
 	// complete round, but not for longer than mostLately, a part of the memory: updates in between
 	// contain some checkers' last ms and others' last normal round.
@@ -49,14 +48,14 @@ const (
 	burstMemory = 1e9
 )
 
-func newDemand(now, fast int64, unit float64) demand {
+func newDemand(now, interval int64, unit float64) demand {
 	d := demand{asOf: now, unit: float32(unit)}
-	d.fit(fast)
+	d.fit(interval)
 	return d
 }
 
-// fit adjusts the demand to the time between fast rounds, in ns.
-func (d *demand) fit(fast int64) { d.least = max(leastMemory, memoryRounds*float64(fast)) }
+// fit adjusts the demand to the time between updates, in ns.
+func (d *demand) fit(interval int64) { d.least = max(leastMemory, memoryUpdates*float64(interval)) }
 
 // rate returns the demand per ns.
 func (d *demand) rate() float64 { return d.passed.per() + d.turned.per() }

@@ -34,6 +34,14 @@ type Fleet struct {
 	Trail int64
 }
 
+// interval returns the time within which a key has an update, in ns: a fast interval, or the time
+// between two alarms where a large fleet makes that longer.
+func (f Fleet) interval() int64 { return max(f.FastInterval, f.Trail) }
+
+// late returns by how much the time between two updates exceeds a fast interval, in ns: 0 in small
+// fleets.
+func (f Fleet) late() int64 { return f.interval() - f.FastInterval }
+
 // rounding returns the variance of the hits that error diffusion holds back: at each checker,
 // between 0 and 1 hit.
 func (f Fleet) rounding() float64 { return f.Checkers / 12 }

@@ -101,6 +101,11 @@ const (
 	large   = 100 // checkers; in a smaller fleet each has many keys to report at once
 	// band is the part of the limit over which the part of hits that pass goes from 1 to 0.
 	band = 0.015
+	// Where updates are late, the band is at least as wide as latePart of the hits that are asked for
+	// meanwhile: all checkers decide by the same old counts, so any error in these would make all
+	// hits pass, or none, until the next update. (Without it, the count went 16 % over with 10,000
+	// checkers, and 14 % of the hits were falsely denied.)
+	latePart = 0.3
 	// The count is kept below the limit by a reserve, so that chance seldom takes it above: the
 	// standard deviation of the rounding at each checker times aim, and at most the part mostAim of
 	// the limit.
@@ -112,8 +117,8 @@ const (
 // over [0, 1), so that they do not all round in the same direction.
 func New(now int64, f Fleet, phase, unit float64) *Key {
 	return &Key{
-		history: newHistory(now, f.FastInterval), round: now, anchor: now,
-		demand: newDemand(now, f.FastInterval, unit),
+		history: newHistory(now, f.interval()), round: now, anchor: now,
+		demand: newDemand(now, f.interval(), unit),
 		share:  newShare(f.Checkers), room: math.MaxFloat64, credit: (phase - 0.5) * unit,
 	}
 }
@@ -142,7 +147,7 @@ func (k *Key) Look(now int64, w Window, f Fleet) Outlook {
 	fresh := max(d, k.demand.mayReturn(now)) * float64(k.history.horizon()) // hits that some checkers may not know
 	spare := min(aim*math.Sqrt(f.rounding()), mostAim*w.Limit, fresh)
 	o := Outlook{Free: w.Free - spare - k.others(now, w.Unreported), Part: 1, Demand: d}
-	k.room, k.freed, k.band = o.Free, w.Freed, min(bandOf(w), fresh)
+	k.room, k.freed, k.band = o.Free, w.Freed, max(min(bandOf(w), fresh), latePart*d*float64(f.late()))
 	switch {
 	case d > 0:
 		o.Part = o.Free/k.band + w.Freed/d
@@ -199,7 +204,12 @@ func (k *Key) expect(now int64) {
 		return
 	}
 	d := k.demandAt(now)
-	k.history.advance(now, func(span float64) float64 { return k.glide(d, span) })
+	glide := func(span float64) float64 { return k.glide(d, span) }
+	if k.carry > 0 && k.carryUntil <= now { // from then on all checkers let hits pass in their place
+		k.history.advance(max(k.carryUntil, k.history.now), glide)
+		k.room, k.carry = k.room+k.carry, 0
+	}
+	k.history.advance(now, glide)
 }
 
 // glide advances the room by a span of time, and returns how many hits the fleet admits in it: all

@@ -16,22 +16,25 @@ type slot struct{ asked, admitted, expected float32 }
 type sums struct{ asked, admitted, expected float64 }
 
 const (
-	slotTime     = int64(4e6) // at least
-	slotsPerFast = 4
-	historySlots = 16
+	slotTime       = int64(4e6) // at least
+	slotsPerUpdate = 4
+	historySlots   = 16
 )
 
-func newHistory(now, fast int64) history { return history{now: now, width: slotTimeFor(fast)} }
+func newHistory(now, interval int64) history {
+	return history{now: now, width: slotTimeFor(interval)}
+}
 
-func slotTimeFor(fast int64) int64 { return max(slotTime, fast/slotsPerFast) }
+// slotTimeFor returns the width of slots if updates come at this interval, in ns.
+func slotTimeFor(interval int64) int64 { return max(slotTime, interval/slotsPerUpdate) }
 
 // horizon returns how far back the history reaches at least, in ns.
 func (h *history) horizon() int64 { return h.width * (historySlots - 1) }
 
-// fit clears the history if fast rounds have become so long that it would not reach back far
-// enough.
-func (h *history) fit(fast int64) {
-	if width := slotTimeFor(fast); width > h.width {
+// fit clears the history if the time between updates has become so long that it would not reach
+// back far enough.
+func (h *history) fit(interval int64) {
+	if width := slotTimeFor(interval); width > h.width {
 		*h = history{now: h.now, width: width}
 	}
 }

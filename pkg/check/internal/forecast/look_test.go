@@ -205,3 +205,27 @@ func TestUrgentInLargeFleets(t *testing.T) {
 		}
 	}
 }
+
+// TestMissingHitsMakeRoom: expected hits that were not in a round's updates leave room to all
+// checkers at the same moment, and so are expected from then on.
+func TestMissingHitsMakeRoom(t *testing.T) {
+	k := newKey(10)
+	k.Look(noon, wide(margin), of(2))
+	k.carry, k.carryUntil = 30, fromNoon(10)
+	for _, at := range []float64{5, 9, 11, 40} {
+		k.expect(fromNoon(at))
+	}
+	near(t, "until then", k.between(noon, fromNoon(8)).expected, 0, 1e-6)
+	near(t, "from then on", k.history.since(fromNoon(8)).expected, 30, 0.5)
+}
+
+// TestBandIsWideWhereUpdatesAreLate: in a large fleet, whose alarms are far apart.
+func TestBandIsWideWhereUpdatesAreLate(t *testing.T) {
+	for late, want := range map[int64]float64{0: 15, ms: 15, 96 * ms: 288} { // of a limit of 1000
+		f := Fleet{Checkers: 2, FastInterval: fast, Trail: fast + late}
+		k := newKey(10)
+		o := k.Look(noon, wide(margin+7.5), f)
+		near(t, "band", k.band, want, 1e-6)
+		near(t, "part in the midst of the narrow one", o.Part, 7.5/want, 1e-6)
+	}
+}

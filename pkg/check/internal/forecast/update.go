@@ -4,8 +4,8 @@ package forecast
 func (k *Key) Observe(w Update, f Fleet) {
 	k.expect(w.Now)
 	w = w.per(k.Unit())
-	k.history.fit(f.FastInterval)
-	k.demand.fit(f.FastInterval)
+	k.history.fit(f.interval())
+	k.demand.fit(f.interval())
 	k.share.observe(w, f, k.demand.all)
 	complete := k.moveAnchor(w, f)
 	expected := 0.0
