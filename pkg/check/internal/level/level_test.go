@@ -81,3 +81,19 @@ func TestObserve(t *testing.T) {
 		}
 	}
 }
+
+// TestGivenBackTurnsAreFree, unless another hit has come after them.
+func TestGivenBackTurnsAreFree(t *testing.T) {
+	l, s := of(window.Leaky)
+	first := l.Took(s, noon, 1, 0)
+	other := l.Took(s, noon, 2, 100*time.Millisecond)
+	for _, step := range []struct {
+		charge     Noted
+		hits, want int64
+	}{{first, 1, 300 * ms}, {other, 2, 100 * ms}} {
+		l.GiveBack(s.Drain, step.charge, 0, step.hits)
+		if got := l.turn - noon; got != step.want {
+			t.Errorf("after %d hits: next turn in %d ms, want %d", step.hits, got/ms, step.want/ms)
+		}
+	}
+}
