@@ -34,13 +34,19 @@ type Fleet struct {
 	Trail int64
 }
 
-// interval returns the time within which a key has an update, in ns: a fast interval, or the time
-// between two alarms where a large fleet makes that longer.
-func (f Fleet) interval() int64 { return max(f.FastInterval, f.Trail) }
+// interval returns a time within which a key has an update, in ns: a fast interval, doubled until it
+// spans the time between two alarms of a large fleet. It grows in such steps because a longer one
+// clears the history: one more checker must not.
+func (f Fleet) interval() int64 {
+	t := f.FastInterval
+	for 0 < t && t < f.Trail {
+		t *= 2
+	}
+	return t
+}
 
-// late returns by how much the time between two updates exceeds a fast interval, in ns: 0 in small
-// fleets.
-func (f Fleet) late() int64 { return f.interval() - f.FastInterval }
+// late returns by how much the time between two alarms exceeds a fast interval, in ns.
+func (f Fleet) late() int64 { return max(f.Trail-f.FastInterval, 0) }
 
 // rounding returns the variance of the hits that error diffusion holds back: at each checker,
 // between 0 and 1 hit.

@@ -104,8 +104,9 @@ const (
 	// Where updates are late, the band is at least as wide as latePart of the hits that are asked for
 	// meanwhile: all checkers decide by the same old counts, so any error in these would make all
 	// hits pass, or none, until the next update. (Without it, the count went 16 % over with 10,000
-	// checkers, and 14 % of the hits were falsely denied.)
-	latePart = 0.3
+	// checkers, and 14 % of the hits were falsely denied.) It is at most mostLate of the limit, so that
+	// all may pass while the window is far from full.
+	latePart, mostLate = 0.3, 0.25
 	// The count is kept below the limit by a reserve, so that chance seldom takes it above: the
 	// standard deviation of the rounding at each checker times aim, and at most the part mostAim of
 	// the limit.
@@ -147,7 +148,8 @@ func (k *Key) Look(now int64, w Window, f Fleet) Outlook {
 	fresh := max(d, k.demand.mayReturn(now)) * float64(k.history.horizon()) // hits that some checkers may not know
 	spare := min(aim*math.Sqrt(f.rounding()), mostAim*w.Limit, fresh)
 	o := Outlook{Free: w.Free - spare - k.others(now, w.Unreported), Part: 1, Demand: d}
-	k.room, k.freed, k.band = o.Free, w.Freed, max(min(bandOf(w), fresh), latePart*d*float64(f.late()))
+	late := min(latePart*d*float64(f.late()), mostLate*w.Limit)
+	k.room, k.freed, k.band = o.Free, w.Freed, max(min(bandOf(w), fresh), late)
 	switch {
 	case d > 0:
 		o.Part = o.Free/k.band + w.Freed/d

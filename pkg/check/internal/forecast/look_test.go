@@ -211,17 +211,41 @@ func TestUrgentInLargeFleets(t *testing.T) {
 func TestMissingHitsMakeRoom(t *testing.T) {
 	k := newKey(10)
 	k.Look(noon, wide(margin), of(2))
-	k.carry, k.carryUntil = 30, fromNoon(10)
-	for _, at := range []float64{5, 9, 11, 40} {
+	k.carry, k.carryUntil = 30, fromNoon(12)
+	for _, at := range []float64{5, 9, 40} {
 		k.expect(fromNoon(at))
 	}
-	near(t, "until then", k.between(noon, fromNoon(8)).expected, 0, 1e-6)
-	near(t, "from then on", k.history.since(fromNoon(8)).expected, 30, 0.5)
+	near(t, "until then", k.between(noon, fromNoon(12)).expected, 0, 1e-6)
+	near(t, "from then on", k.history.since(fromNoon(12)).expected, 30, 0.5)
 }
 
-// TestBandIsWideWhereUpdatesAreLate: in a large fleet, whose alarms are far apart.
+// TestLateUpdatesAreWaitedFor: in a large fleet a key's history and its demand last from one alarm
+// to the next, and one more checker makes nothing forgotten.
+func TestLateUpdatesAreWaitedFor(t *testing.T) {
+	fleet := func(checkers float64) Fleet {
+		return Fleet{Checkers: checkers, FastInterval: fast, Trail: 2*ms + int64(checkers)*10_000}
+	}
+	for _, had := range []Fleet{fleet(10_000), of(2)} {
+		k := New(noon, had, 0.5, 1)
+		k.Observe(Update{Now: fromNoon(1), Made: noon, Round: fast}, fleet(10_000))
+		between(t, "the history", float64(k.history.horizon()), 204e6, 1e9)
+		between(t, "the demand without an update", k.demand.believed(), 204e6, 1e9)
+	}
+	unheard := func(checkers float64) float64 {
+		k := New(noon, fleet(5000), 0.5, 1)
+		k.demand.passed = rate{4000, float64(400 * ms)}
+		k.Look(noon, wide(5000), fleet(5000))
+		k.Observe(Update{Now: fromNoon(40), Made: fromNoon(39), Round: 8 * fast}, fleet(checkers))
+		return k.history.since(noon).expected
+	}
+	near(t, "expected of a fleet that has grown", unheard(5001), unheard(5000), 1e-6)
+	near(t, "expected", unheard(5000), 400, 1)
+}
+
+// TestBandIsWideWhereUpdatesAreLate: in a large fleet, whose alarms are far apart, but never wider
+// than a quarter of the limit.
 func TestBandIsWideWhereUpdatesAreLate(t *testing.T) {
-	for late, want := range map[int64]float64{0: 15, ms: 15, 96 * ms: 288} { // of a limit of 1000
+	for late, want := range map[int64]float64{0: 15, ms: 15, 80 * ms: 240, 200 * ms: 250} { // of a limit of 1000
 		f := Fleet{Checkers: 2, FastInterval: fast, Trail: fast + late}
 		k := newKey(10)
 		o := k.Look(noon, wide(margin+7.5), f)
