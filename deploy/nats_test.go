@@ -147,9 +147,10 @@ func TestAnswersComeBackBetweenAccounts(t *testing.T) {
 		}
 	}
 	for name, news := range heard {
-		for other, body := range bodies {
-			for len(news) > 0 {
-				if got := <-news; other != name && strings.HasSuffix(got, string(body)) && !strings.HasPrefix(got, "alarm") {
+		for len(news) > 0 {
+			got := <-news
+			for other, body := range bodies {
+				if other != name && strings.HasSuffix(got, string(body)) && !strings.HasPrefix(got, "alarm") {
 					t.Errorf("%s hears what %s is answered: %q", name, other, got)
 				}
 			}

@@ -246,8 +246,11 @@ func TestInterrupt(t *testing.T) {
 			t.Errorf("%s: status %d, %s", name, status, errs)
 		}
 		f := read(t, []byte(out))
-		if r := f.Runs[0]; len(f.Runs) != 1 || r.Scenario != "steady" || !r.Interrupted || r.Hits != r.Admitted+r.Denied || !r.Conservation.Holds ||
-			r.MeasuredSeconds <= 0 || r.MeasuredSeconds >= 60 || r.DecisionsPerSecond != nil {
+		r := f.Runs[0]
+		if c := r.Conservation; !c.Holds || c.Admitted < r.Admitted || c.Admitted != c.Counted+c.Late || r.Hits != r.Admitted+r.Denied {
+			t.Errorf("%s: %d hits, %d admitted, %d denied; %+v", name, r.Hits, r.Admitted, r.Denied, c)
+		}
+		if len(f.Runs) != 1 || r.Scenario != "steady" || !r.Interrupted || r.MeasuredSeconds <= 0 || r.MeasuredSeconds >= 60 || r.DecisionsPerSecond != nil {
 			t.Errorf("%s: %d runs, the first %+v", name, len(f.Runs), r)
 		}
 	}

@@ -48,8 +48,8 @@ func readyz(t *testing.T, d *daemontest.Daemon, status int, words string) {
 	}
 }
 
-// TestRulesChangeWhileItRuns, in the demo's bucket: lower and higher limits, and sets that are refused.
-// Package offpath tests files, and the bucket of a fleet.
+// TestRulesChangeWhileItRuns, in the demo's bucket: lower and higher limits, and sets that are
+// refused. Package offpath tests the bucket of a fleet.
 func TestRulesChangeWhileItRuns(t *testing.T) {
 	d := startChecker(t)
 	loads(d, 1) // a watch tells the newest alone, and this one tells the demo's first
@@ -95,6 +95,17 @@ func TestRulesChangeWhileItRuns(t *testing.T) {
 	loads(d, 5)
 	d.AwaitMetric("offpath_rules_refused", "0")
 	answers(200, 1000)
+}
+
+func TestRulesOfAFileChangeWhileItRuns(t *testing.T) {
+	t.Parallel()
+	path := writeFile(t, daily(1))
+	d := startChecker(t, "--rules", path)
+	asks(t, d, kristie, 200)
+	asks(t, d, kristie, 429)
+	must(t, os.Rename(writeFile(t, daily(2)), path))
+	loads(d, 2)
+	equal(t, "limit", *asks(t, d, kristie, 200).Limit, 2)
 }
 
 // TestRulesAreWaitedFor: a fleet participant whose bucket is not there yet is not ready, decides

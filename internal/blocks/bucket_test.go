@@ -67,9 +67,7 @@ func watch(t *testing.T, b *blocks.Bucket) *watcher {
 // await waits for news that contain this.
 func (w *watcher) await(want string) {
 	w.t.Helper()
-	for got := ""; !strings.Contains(got, want); {
-		got = daemontest.Next(w.t, "it tells of "+want, w.news)
-	}
+	daemontest.Collect(w.t, "it tells of "+want, w.news, func(got string) bool { return strings.Contains(got, want) })
 }
 
 func put(t *testing.T, b *blocks.Bucket, e blocks.Block) {

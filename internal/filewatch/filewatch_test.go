@@ -37,12 +37,11 @@ func begin(t *testing.T, path string, poll time.Duration) *watched {
 	return w
 }
 
-// await waits for the content; it may be seen in pieces before, but never again after.
-func (w *watched) await(content string) {
+// await waits for the content, and returns all that came until then: it may be seen in pieces
+// before, but never again after.
+func (w *watched) await(content string) []File {
 	w.t.Helper()
-	for seen := ""; seen != content; {
-		seen = string(daemontest.Next(w.t, "it tells of "+content, w.changes).Data)
-	}
+	return daemontest.Collect(w.t, "it tells of "+content, w.changes, func(f File) bool { return string(f.Data) == content })
 }
 
 var must = daemontest.Must
@@ -177,8 +176,8 @@ func TestOnlyWhatTheFileHoldsCounts(t *testing.T) {
 	write(t, path+".new", "first")
 	must(t, os.Rename(path+".new", path))
 	write(t, path, "last")
-	for seen := ""; seen != "last"; {
-		if seen = string(daemontest.Next(t, "it tells of a change", w.changes).Data); seen == "first" {
+	for _, seen := range w.await("last") {
+		if string(seen.Data) == "first" {
 			t.Error("told of the same content")
 		}
 	}

@@ -38,19 +38,17 @@ func begin(t testing.TB, server *servers.NATS, o natssource.Options) *watched {
 // await waits for the content, and returns all that came until then.
 func (w *watched) await(content string) (seen []natssource.Entry) {
 	w.t.Helper()
-	for {
-		e := daemontest.Next(w.t, fmt.Sprintf("it tells of %q", content), w.changes)
-		if seen = append(seen, e); string(e.Data) == content {
-			return seen
-		}
-	}
+	return daemontest.Collect(w.t, fmt.Sprintf("it tells of %q", content), w.changes, func(e natssource.Entry) bool {
+		return string(e.Data) == content
+	})
 }
 
 // awaitTrouble waits for an error that is want; nil for its end.
 func (w *watched) awaitTrouble(want error) {
 	w.t.Helper()
-	for !errors.Is(daemontest.Next(w.t, fmt.Sprintf("it tells of trouble: %v", want), w.trouble), want) {
-	}
+	daemontest.Collect(w.t, fmt.Sprintf("it tells of trouble: %v", want), w.trouble, func(err error) bool {
+		return errors.Is(err, want)
+	})
 }
 
 // From before there is a bucket, through its first set, a change, a deletion, and another set.

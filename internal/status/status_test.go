@@ -1,7 +1,6 @@
 package status_test
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -104,12 +103,11 @@ func word(kind string, p status.Part) string {
 
 func await(t *testing.T, heard <-chan string, wanted ...string) string {
 	t.Helper()
-	var seen bytes.Buffer
-	missing := func(want string) bool { return !strings.Contains(seen.String(), want+"\n") }
-	for slices.ContainsFunc(wanted, missing) {
-		seen.WriteString(daemontest.Next(t, fmt.Sprintf("all of %q are heard", wanted), heard) + "\n")
-	}
-	return seen.String()
+	all := daemontest.Collect(t, fmt.Sprintf("all of %q are heard", wanted), heard, func(got string) bool {
+		wanted = slices.DeleteFunc(wanted, func(want string) bool { return want == got })
+		return len(wanted) == 0
+	})
+	return strings.Join(all, "\n")
 }
 
 func TestInterval(t *testing.T) {

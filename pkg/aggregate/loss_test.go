@@ -39,6 +39,9 @@ func TestALossIsReportedOnce(t *testing.T) {
 		store.Restore(copied)
 		if c.restarted {
 			d.step(start + 2*second) // when it tells the memory
+			if strings.Contains(d.log.String(), "lost data") {
+				t.Errorf("%s: the one before has lost data:\n%s", c.name, d.log)
+			}
 			d = newFixture(t, store, kept)
 		}
 		for range 3 {

@@ -146,14 +146,25 @@ func Background(t testing.TB, run func(context.Context) error) (stop func()) {
 }
 
 // Next waits for what comes next on a channel, and fails the test if that takes too long.
-func Next[T any](t testing.TB, what string, from <-chan T) (one T) {
+func Next[T any](t testing.TB, what string, from <-chan T) T {
 	t.Helper()
-	select {
-	case one = <-from:
-	case <-time.After(Patience):
-		t.Fatalf("waited too long until: %s", what)
+	return Collect(t, what, from, func(T) bool { return true })[0]
+}
+
+// Collect takes what comes on a channel up to the first that is the last, and fails the test if all
+// of that takes too long.
+func Collect[T any](t testing.TB, what string, from <-chan T, last func(T) bool) (all []T) {
+	t.Helper()
+	for deadline := time.After(Patience); ; {
+		select {
+		case one := <-from:
+			if all = append(all, one); last(one) {
+				return all
+			}
+		case <-deadline:
+			t.Fatalf("waited too long until: %s; so far: %v", what, all)
+		}
 	}
-	return one
 }
 
 // Eventually waits until the condition holds, and fails the test if that takes too long.
