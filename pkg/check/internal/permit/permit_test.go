@@ -106,6 +106,19 @@ func TestPermitsAreSpentOnceAndInTheirBucket(t *testing.T) {
 	equal(t, a.Newest(), 0, "newest bucket")
 }
 
+// TestUnansweredRequestsAreRepeated, and name the same bucket, in the next one too.
+func TestUnansweredRequestsAreRepeated(t *testing.T) {
+	a := granted(t, 1)
+	a.Spend(0, 1)
+	a.Refused(4*ms, 2)
+	for _, now := range []int64{5, 1500} {
+		r, ok := a.Request(at(now), limit, trip, limit, now > 1000)
+		equal(t, ok, true, "something to ask")
+		equal(t, r.Bucket, 0, "bucket")
+		equal(t, r.Known, 1, "known")
+	}
+}
+
 // woken notes how a caller was woken.
 type woken []bool
 
