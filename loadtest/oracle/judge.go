@@ -3,6 +3,8 @@ package oracle
 import (
 	"math"
 
+	"github.com/HdrHistogram/hdrhistogram-go"
+
 	"github.com/offpath-io/offpath/pkg/rules"
 	"github.com/offpath-io/offpath/pkg/window"
 )
@@ -25,6 +27,9 @@ type Verdict struct {
 	// true rolling count, of any stretch of one window's length.
 	Worst, RollingWorst             float64
 	OracleWorst, OracleRollingWorst float64
+	// Worst999 is as Worst, but what 999 of 1,000 windows of a key stay within, of those with an
+	// admitted hit. Windows are stretches of their length since the Unix epoch, and known to 0.1 %.
+	Worst999 float64
 	// Hits that were wrongly decided: by more than the band, and at all.
 	WrongAllow, FalseDenial           int64
 	WrongAllowExact, FalseDenialExact int64
@@ -38,7 +43,8 @@ type Judge struct {
 	limits   []limit
 	keys     []*keyState
 	timeline timeline
-	begun    bool // the measured part has
+	peaks    *hdrhistogram.Histogram // of windows of all keys, in parts of the limit
+	begun    bool                    // the measured part has
 	v        Verdict
 }
 
@@ -55,11 +61,17 @@ type keyState struct {
 	ours, oracle               counter
 	oursRolling, oracleRolling rolling
 	watched                    bool
+	window                     int64   // the last one with an admitted hit
+	peak                       float64 // the highest count in it ÷ limit; 0 if there was none
 }
+
+// partsOfLimit is how many units of [Judge.peaks] a limit is; they go up to 1,000 limits.
+const partsOfLimit = 10_000
 
 // New returns a Judge.
 func New(o Options) *Judge {
 	j := &Judge{o: o, v: Verdict{Worst: -1, OracleWorst: -1, RollingWorst: -1, OracleRollingWorst: -1}}
+	j.peaks = hdrhistogram.New(1, 1000*partsOfLimit, 4)
 	for i := range o.Rules {
 		j.limits = append(j.limits, limitOf(&o.Rules[i]))
 	}
@@ -71,15 +83,7 @@ func New(o Options) *Judge {
 // which key (a number, always under the same rule), its cost in hits, and what was decided. It
 // returns the rule's own count of admitted hits of that key, these included if they were.
 func (j *Judge) Hit(now int64, rule int, key int32, cost int64, allowed bool) float64 {
-	for int(key) >= len(j.keys) {
-		j.keys = append(j.keys, nil)
-	}
-	k := j.keys[key]
-	if k == nil {
-		k = &keyState{rule: rule}
-		j.keys[key] = k
-	}
-	l := &j.limits[rule]
+	k, l := j.key(rule, key), &j.limits[rule]
 	measured := now >= j.o.From && now < j.o.To
 	if measured {
 		j.begin()
@@ -93,6 +97,9 @@ func (j *Judge) Hit(now int64, rule int, key int32, cost int64, allowed bool) fl
 	if allowed {
 		k.ours.add(l, cost, now)
 		j.count(&k.ours, &k.oursRolling, l, cost, now, measured, &j.v.Worst, &j.v.RollingWorst)
+		if measured {
+			j.notePeak(k, l, now)
+		}
 	}
 	ours := k.ours.count(l, now)
 	if measured {
@@ -100,6 +107,40 @@ func (j *Judge) Hit(now int64, rule int, key int32, cost int64, allowed bool) fl
 		j.timeline.note(key, k, ours/l.full, k.oracle.count(l, now)/l.full)
 	}
 	return ours
+}
+
+// Fits returns whether a request fits, of a checker that does not know of so many admitted hits of
+// the key. The time is not before that of the last hit.
+func (j *Judge) Fits(now int64, rule int, key int32, cost, unknown int64) bool {
+	return j.key(rule, key).ours.fits(&j.limits[rule], cost, -unknown, now)
+}
+
+// key returns what is known of a key.
+func (j *Judge) key(rule int, key int32) *keyState {
+	for int(key) >= len(j.keys) {
+		j.keys = append(j.keys, nil)
+	}
+	if j.keys[key] == nil {
+		j.keys[key] = &keyState{rule: rule}
+	}
+	return j.keys[key]
+}
+
+// notePeak notes how high a request that has just been admitted takes its window.
+func (j *Judge) notePeak(k *keyState, l *limit, now int64) {
+	if w := now / int64(l.shape.Length); w != k.window {
+		j.keepPeak(k)
+		k.window = w
+	}
+	k.peak = max(k.peak, k.ours.count(l, now)/l.full)
+}
+
+// keepPeak records the peak of a window that is over.
+func (j *Judge) keepPeak(k *keyState) {
+	if k.peak > 0 {
+		_ = j.peaks.RecordValue(int64(min(k.peak, 1000) * partsOfLimit)) // within the range
+	}
+	k.peak = 0
 }
 
 // begin takes in what the warm-up has left behind, once: counts may be highest at the very
@@ -184,6 +225,12 @@ func (j *Judge) Verdict(end int64) Verdict {
 		j.begin()
 	}
 	j.timeline.moveTo(min(end, j.o.To-1), j)
+	for _, k := range j.keys {
+		if k != nil {
+			j.keepPeak(k)
+		}
+	}
+	j.v.Worst999 = float64(j.peaks.ValueAtQuantile(99.9))/partsOfLimit - 1
 	j.v.Timeline, j.v.OracleTimeline = j.timeline.ours, j.timeline.oracle
 	return j.v
 }

@@ -50,7 +50,7 @@ func TestJudge(t *testing.T) {
 				{1090 * time.Millisecond, 1, false, 10, "right, though all have left by their own times"},
 				{1100 * time.Millisecond, 1, true, 1, "fits"},
 			},
-			Verdict{Hits: 12, Admitted: 11, OracleAdmitted: 11, Keys: 1, RollingWorst: 0, OracleRollingWorst: 0},
+			Verdict{Hits: 12, Admitted: 11, OracleAdmitted: 11, Keys: 1},
 		},
 		{
 			"a token bucket", of(window.Token, 10, 100),
@@ -62,7 +62,7 @@ func TestJudge(t *testing.T) {
 				{10 * time.Second, 1, false, 3, "wrong: almost empty"},
 			},
 			Verdict{
-				Hits: 105, Admitted: 103, OracleAdmitted: 102, Keys: 1, Worst: 0.03, OracleWorst: 0, RollingWorst: 9.3, OracleRollingWorst: 9.1,
+				Hits: 105, Admitted: 103, OracleAdmitted: 102, Keys: 1, Worst: 0.03, Worst999: 0.03, RollingWorst: 9.3, OracleRollingWorst: 9.1,
 				WrongAllow: 1, WrongAllowExact: 3, FalseDenial: 1, FalseDenialExact: 2,
 			},
 		},
@@ -76,7 +76,7 @@ func TestJudge(t *testing.T) {
 				{900 * time.Millisecond, 1, false, 0, "wrong"},
 			},
 			Verdict{
-				Hits: 7, Admitted: 5, OracleAdmitted: 3, Keys: 1, Worst: 3.8/3 - 1, OracleWorst: 1.0/3 - 1, RollingWorst: -0.75, OracleRollingWorst: -0.85,
+				Hits: 7, Admitted: 5, OracleAdmitted: 3, Keys: 1, Worst: 3.8/3 - 1, Worst999: 3.8/3 - 1, OracleWorst: 1.0/3 - 1, RollingWorst: -0.75, OracleRollingWorst: -0.85,
 				WrongAllow: 0, WrongAllowExact: 3, FalseDenialExact: 1, FalseDenial: 0,
 			},
 		},
@@ -103,9 +103,13 @@ func same(t *testing.T, got, want Verdict) {
 	got.Timeline, got.OracleTimeline = nil, nil
 	for _, pair := range [][2]*float64{
 		{&got.Worst, &want.Worst}, {&got.OracleWorst, &want.OracleWorst},
-		{&got.RollingWorst, &want.RollingWorst}, {&got.OracleRollingWorst, &want.OracleRollingWorst},
+		{&got.Worst999, &want.Worst999}, {&got.RollingWorst, &want.RollingWorst}, {&got.OracleRollingWorst, &want.OracleRollingWorst},
 	} {
-		if math.Abs(*pair[0]-*pair[1]) < 1e-9 {
+		slack := 1e-9
+		if pair[0] == &got.Worst999 {
+			slack = 1e-3 * (1 + want.Worst999)
+		}
+		if math.Abs(*pair[0]-*pair[1]) <= slack {
 			*pair[0] = *pair[1]
 		}
 	}
@@ -127,7 +131,7 @@ func TestJudgeAgainstDefinitions(t *testing.T) {
 		from := noon + 300*ms
 		j := New(Options{Rules: []rules.Rule{one}, From: from, To: noon + int64(time.Minute)})
 		d := definitions{rule: one}
-		want := Verdict{Worst: -1, OracleWorst: -1, RollingWorst: -1, OracleRollingWorst: -1}
+		want := Verdict{Worst: -1, Worst999: -1, OracleWorst: -1, RollingWorst: -1, OracleRollingWorst: -1}
 		keys := make(map[int32]bool)
 		now := noon + r.Int64N(int64(time.Second))
 		begun := false
@@ -241,10 +245,31 @@ func (d *definitions) hit(now int64, key int32, cost int64, allowed, measured bo
 	if allowed {
 		d.ours = append(d.ours, pastHit{now, key, cost})
 		tell(d.ours, &v.Worst, &v.RollingWorst)
+		if measured { // there are fewer than 1,000 windows
+			v.Worst999 = max(v.Worst999, d.count(d.ours, now, key)/limit-1)
+		}
 	}
 	if oracleAllowed {
 		d.oracle = append(d.oracle, pastHit{now, key, cost})
 		tell(d.oracle, &v.OracleWorst, &v.OracleRollingWorst)
+	}
+}
+
+// TestWorst999: one window of 1,000 may be worse, and two may not.
+func TestWorst999(t *testing.T) {
+	for worse, want := range map[int]float64{0: -0.9, 1: -0.9, 2: 0.5} {
+		j := New(Options{Rules: []rules.Rule{rule(10, time.Second, 1, true)}, From: noon, To: noon + int64(time.Hour)})
+		for n := range 1000 {
+			now, key, cost := noon+int64(n/2)*int64(time.Second), int32(n%2), int64(1)
+			if n < worse {
+				cost = 15
+			}
+			j.Hit(now, 0, key, cost, true)
+			j.Hit(now, 0, key, 100, false) // takes no window higher
+		}
+		if got := j.Verdict(noon + int64(time.Hour)); math.Abs(got.Worst999-want) > 1e-3 || got.Worst < want {
+			t.Errorf("%d worse ones: %+v, the worst %v; want %v", worse, got.Worst999, got.Worst, want)
+		}
 	}
 }
 

@@ -132,7 +132,9 @@ type Accuracy struct {
 	// OverWorstWindow is the largest value, over time and keys, of the rule's own count of all
 	// admitted hits ÷ limit − 1. It is negative if no key ever reached its limit.
 	OverWorstWindow float64 `json:"over_worst_window"`
-	// OracleOverWorstWindow is the same of the exact limiter: never above 0.
+	// Over999 is what 999 of 1,000 windows of a key stay within, of those with an admitted hit.
+	Over999 float64 `json:"over_window_p999"`
+	// OracleOverWorstWindow is OverWorstWindow of the exact limiter: never above 0.
 	OracleOverWorstWindow float64 `json:"oracle_over_worst_window"`
 	// RollingOverWorst is the largest number of admitted hits in any stretch of one window's length
 	// ÷ limit − 1. An exact limiter with few buckets exceeds its limit by this count:
