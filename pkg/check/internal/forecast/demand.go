@@ -44,6 +44,8 @@ const (
 	leastLately, mostLately = 3e6, 2.0 / 3
 	// fadeHits is how many expected hits must be missing before the demand starts to fade.
 	fadeHits = 6
+	// mostFaded, of a natural logarithm, leaves numbers that can be divided by.
+	mostFaded = 600
 	// burstMemory is for how many ns after a burst a reserve is kept for another one.
 	burstMemory = 1e9
 )
@@ -82,7 +84,11 @@ func (d *demand) after(span float64) float64 {
 	if span <= believed {
 		return d.rate()
 	}
-	return d.rate() * math.Exp(-2*(span-believed)/believed)
+	faded := 2 * (span - believed) / believed
+	if faded > mostFaded {
+		return 0
+	}
+	return d.rate() * math.Exp(-faded)
 }
 
 // mayReturn returns the rate to expect after a burst has ended, since another one may follow. It is

@@ -55,6 +55,18 @@ func TestReserveIsGivenBack(t *testing.T) {
 	}
 }
 
+// A part is a number however long a key was silent.
+func TestLongSilence(t *testing.T) {
+	for seconds := 600.0; seconds < 1000; seconds++ {
+		for _, perMs := range []float64{0.001, 0.003, 0.01, 5} {
+			k := newKey(perMs)
+			k.demand.observed = true
+			o := k.Look(fromNoon(seconds*1000), Window{Limit: 1000, Free: -10, Freed: 1e-6}, of(2))
+			require(t, !math.IsNaN(o.Part), "%v per ms, %v s ago: %+v", perMs, seconds, o)
+		}
+	}
+}
+
 // What is free is less what others took, and less a small margin, which grows with the fleet, not
 // with what is free.
 func TestFreeIsLessWhatOthersTookAndAMargin(t *testing.T) {
