@@ -207,7 +207,7 @@ func (c *config) addDegradationFlags(s *pflag.FlagSet) {
 
 func (c *config) addKeyFlags(s *pflag.FlagSet) {
 	flags.Add(s, &c.maxLiveKeys, "max-live-keys", "at most `N` keys with unreported hits or a "+
-		"block, about 200 bytes each", flags.Int(1, maxKeys))
+		"block, 200 to 400 bytes each", flags.Int(1, maxKeys))
 	flags.Add(s, &c.maxIdleKeys, "max-idle-keys", "remember at most `N` further keys, silent "+
 		"for 35 s, about 400 bytes each; 0 for none", flags.Int(0, maxKeys))
 	s.StringVar(&c.keyHash, "key-hash", "", "`FILE` with a secret of 16 bytes or more, the same "+

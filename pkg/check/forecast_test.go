@@ -116,6 +116,41 @@ func TestIdleCellsHaveNoForecast(t *testing.T) {
 	expect(t, old.Forecast() == nil, "a key that has made room for others still has its forecast")
 }
 
+// TestForecastsAreBounded: a quarter of the keys that there may be have one, until they are silent.
+// A key without one is decided by what is known, and a look at a key takes none.
+func TestForecastsAreBounded(t *testing.T) {
+	f, l := newFleetOf(t, 2, Options{MaxLiveKeys: 12, HelloEvery: time.Hour}, 1000, 24*time.Hour)
+	foreseen := func(want string, when string) {
+		t.Helper()
+		with := ""
+		for _, key := range []string{"a", "b", "c", "d", "e"} {
+			if l.ahead(key) != nil {
+				with += key
+			}
+		}
+		equal(t, with, want, when+": keys with a forecast")
+	}
+	for _, key := range []string{"a", "b", "c", "d", "e"} {
+		equal(t, hit(l, noon, key, 400), 400, "hits of %s", key)
+	}
+	foreseen("abc", "at first")
+	equal(t, hit(l, noon, "d", 1000), 600, "more hits of d")
+	now := noon
+	for ; now < noon+3*int64(time.Minute); now += 5 * second {
+		for _, m := range f.reportsAt(now) {
+			f.receive(now, events.KindRefresh, answerTo(m))
+		}
+	}
+	foreseen("", "after a silence")
+	for range 5 {
+		atTime(now, f).Do(Request{Limiter: l, Key: "e", Mode: Peek})
+	}
+	for _, key := range []string{"e", "d", "c", "b", "a"} {
+		hit(l, now, key, 1)
+	}
+	foreseen("cde", "later")
+}
+
 // TestForecastsLeaveSoon, within two minutes of silence, also where their counter is not looked at
 // for hours, since they take several times its memory.
 func TestForecastsLeaveSoon(t *testing.T) {

@@ -106,13 +106,14 @@ func TestMemoryPerKey(t *testing.T) {
 	for _, test := range []struct {
 		length int
 		hits   int64 // of 100
+		room   int   // for so many times the keys
 		most   int
-	}{{11, 1, 200}, {40, 1, 200}, {11, 60, 1000}} {
+	}{{11, 1, 1, 200}, {40, 1, 1, 200}, {11, 60, 1, 400}, {11, 60, 4, 1000}} {
 		text := make([]string, keys)
 		for i := range text {
 			text[i] = fmt.Sprintf("%0*d", test.length, i)
 		}
-		f, l := newFleetOf(t, 2, Options{MaxLiveKeys: keys}, 100, time.Hour)
+		f, l := newFleetOf(t, 2, Options{MaxLiveKeys: test.room * keys}, 100, time.Hour)
 		before := heap()
 		for _, key := range text {
 			atTime(noon, l).Check(key, test.hits-test.hits/2)

@@ -61,8 +61,8 @@ type Options struct {
 	ExpectCheckers int
 	// MaxLiveKeys is the most keys that have unreported hits or hits in flight, or are over their
 	// limit. Such a key takes about 200 bytes beside its text with one bucket per window, 16 bytes
-	// more per further bucket, and 800 more once it has a forecast. When there are more,
-	// new keys share the rule's OnOutage decision. Default 1,048,576.
+	// more per further bucket, and 800 more with a forecast, which at most a quarter of them have.
+	// When there are more, new keys share the rule's OnOutage decision. Default 1,048,576.
 	MaxLiveKeys int
 	// MaxIdleKeys is the most keys in the idle cache, of about 400 bytes each. A key moves there
 	// when it has been silent for 35 s, unless it is blocked, or when MaxLiveKeys leaves no room.

@@ -154,6 +154,9 @@ func (c Locked) Forecast() *Forecast {
 // forgetTraffic drops what decisions near the limit know of the key's traffic. A key that comes
 // again learns it again.
 func (c Locked) forgetTraffic() {
+	if c.Forecast() != nil {
+		c.Group.Host.foreseen.Add(-1)
+	}
 	if c.more != nil {
 		c.more.forecast, c.more.thinning = nil, nil
 	}

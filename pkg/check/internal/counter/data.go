@@ -42,6 +42,8 @@ type Host struct {
 	stripe atomic.Uint32        // of the next counter
 	Idle   idle.Cache[*Counter] // of evicted ones, by the hash of rule and key
 
+	foreseen atomic.Int64 // counters that have a forecast
+
 	// Queues to the reporter.
 	dirty   [stripes]stack // counters with hits that no flush has seen
 	Asks    askStack       // counters that ask for permits

@@ -17,6 +17,9 @@ const (
 	// forecastThreshold is the part of its limit from which a key gets a forecast. It counts as if
 	// every checker had as many unreported hits as this one.
 	forecastThreshold = 0.25
+	// forecastPart: one in so many of the keys that there may be has a forecast. It takes several
+	// times the memory of its counter, and callers choose how many keys are near their limit.
+	forecastPart = 4
 )
 
 // foresees returns whether the group's keys get forecasts under these limits.
@@ -60,7 +63,7 @@ func (c Locked) ensureForecast(t *Limits, at, room, cost int64) *Forecast {
 		cost = 0
 	}
 	switch {
-	case a == nil && c.Group.foresees(t) && c.unforeseen(t, room) <= 0:
+	case a == nil && c.Group.foresees(t) && c.unforeseen(t, room) <= 0 && c.reserveForecast():
 		c.endDeferral()
 		a = &Forecast{Part: 1, inFlight: make([]int64, c.Group.Live)}
 		c.needMore().forecast = a
@@ -72,6 +75,21 @@ func (c Locked) ensureForecast(t *Limits, at, room, cost int64) *Forecast {
 	phase := float64(c.Group.Host.Config.Epoch*0x9e3779b97f4a7c15>>11) / (1 << 53)
 	a.Key = *forecast.New(at, c.Group.Host.ForecastFleet(), phase, c.Group.usualCost(cost))
 	return a
+}
+
+// reserveForecast returns whether the counter may get a forecast, and counts it then. A view looks
+// only.
+func (c Locked) reserveForecast() bool {
+	h := c.Group.Host
+	most := max(h.Config.MaxLiveKeys/forecastPart, 1)
+	if c.Is(Viewed) {
+		return h.foreseen.Load() < most
+	}
+	if h.foreseen.Add(1) > most {
+		h.foreseen.Add(-1)
+		return false
+	}
+	return true
 }
 
 // areFar returns whether two costs are so far apart that a forecast in units of one is no good for
