@@ -308,11 +308,25 @@ func traceAll(requests []*report, e TraceEvent) {
 }
 
 const (
-	// minAlarmInterval is AlarmEvery by default in a small fleet, and alarmPerChecker what each
-	// checker adds in a large one.
+	// minAlarmInterval is AlarmEvery by default in a small fleet. In a large one it is
+	// alarmPerChecker for each checker, or alarmPerKey for each checker and key in the last alarm, up
+	// to mostForKeys.
 	minAlarmInterval = 4 * time.Millisecond
 	alarmPerChecker  = 10 * time.Microsecond
+	alarmPerKey      = 25 * time.Nanosecond
+	mostForKeys      = 250 * time.Millisecond
 )
+
+// alarmPause is how long after an alarm of so many keys the next one may come, at own time now, in
+// ns: every checker receives each.
+func (w *Worker) alarmPause(keys int, now int64) int64 {
+	if w.o.AlarmEvery > 0 {
+		return int64(w.o.AlarmEvery)
+	}
+	checkers := time.Duration(w.checkers.Live(now))
+	forKeys := min(checkers*time.Duration(keys)*alarmPerKey, mostForKeys)
+	return int64(max(minAlarmInterval, checkers*alarmPerChecker, forKeys))
+}
 
 // sendAlarms sends the shard's alarms, if they are due. An alarm that cannot be sent is lost: the
 // keys' next reports raise it again.
@@ -320,11 +334,7 @@ func (w *Worker) sendAlarms(s *shard, now int64, drain bool) {
 	if drain {
 		s.alarms.Flush()
 	}
-	interval := w.o.AlarmEvery
-	if interval == 0 {
-		interval = max(minAlarmInterval, time.Duration(w.checkers.Live(now))*alarmPerChecker)
-	}
-	messages, keys, err := s.alarms.Take(now, w.clock.Time(now), int64(interval))
+	messages, keys, err := s.alarms.Take(now, w.clock.Time(now), func(keys int) int64 { return w.alarmPause(keys, now) })
 	sent := 0
 	for err == nil && sent < len(messages) {
 		if err = w.o.Bus.Alarm(s.number, messages[sent]); err == nil {

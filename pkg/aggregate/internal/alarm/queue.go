@@ -114,12 +114,13 @@ func (q *Queue) Repeat() {
 }
 
 // Take returns the messages that are due at own time now, with the number of keys in them, and
-// forgets them; fleet is the fleet's time. The next ones are due after interval nanoseconds.
-func (q *Queue) Take(now, fleet, interval int64) (messages [][]byte, keys int, err error) {
+// forgets them; fleet is the fleet's time. pause tells how many nanoseconds after an alarm of so
+// many keys the next one is due.
+func (q *Queue) Take(now, fleet int64, pause func(keys int) int64) (messages [][]byte, keys int, err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if now >= q.recent.due() {
-		again := q.recentLocked(now, fleet, interval)
+		again := q.recentLocked(now, fleet, pause(0))
 		keys = len(again.entries)
 		if messages, err = again.messages(nil, q.envelopeLocked(0), fleet); err != nil {
 			return nil, 0, err
@@ -128,7 +129,7 @@ func (q *Queue) Take(now, fleet, interval int64) (messages [][]byte, keys int, e
 	if len(q.pending.entries) == 0 || now < q.nextDue {
 		return messages, keys, nil
 	}
-	q.nextDue = now + interval
+	q.nextDue = now + pause(len(q.pending.entries))
 	defer q.pending.clear()
 	q.recent.add(&q.pending)
 	messages, err = q.pending.messages(messages, q.envelopeLocked(q.made), fleet)
