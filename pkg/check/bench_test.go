@@ -42,6 +42,8 @@ func BenchmarkCheck(b *testing.B) {
 	benchmark(b, "60 buckets, cost 2", func() { limiter(b, c, "cut").Check("kristie", 2) })
 	benchmark(b, "denied", func() { shut.Check("kristie", 1) })
 	benchmark(b, "three rules by attributes, one denies", func() { c.Check(kristie, 1) })
+	c = ticked(newChecker(b, Options{}, rule("open", 1e15, time.Minute, 1)))
+	benchmark(b, "one rule by attributes", func() { c.Check(kristie, 1) })
 	shared := rule("shared", 1e15, time.Minute, 1)
 	shared.Key = nil
 	c = ticked(newChecker(b, Options{}, rule("open", 1e15, time.Minute, 1), rule("cut", 1e15, time.Hour, 60), shared))
