@@ -444,6 +444,15 @@ func TestAccuracyOfSmallLimits(t *testing.T) {
 	})
 }
 
+// TestChance holds the worst windows of a fleet that is told of each hit, beside ours.
+func TestChance(t *testing.T) {
+	_, rows := tableAfter(t, "accuracy.md", "### What chance does")
+	holdRows(t, quick(rows), 1, func(t *testing.T, row []string) []float64 {
+		text := situations(row[0])[0]
+		return []float64{command(t, text).OverWorstWindow, told(parse(t, text)).OverWorstWindow}
+	})
+}
+
 // errorsAndCost are both errors, the total against an exact limiter's, and the reports per 1,000
 // hits; agrees takes shares in per cent.
 func errorsAndCost(r result.Run) []float64 {
