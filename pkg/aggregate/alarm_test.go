@@ -47,15 +47,15 @@ func TestAlarmsAreRare(t *testing.T) {
 		set         time.Duration
 		checkers    int
 		others      int   // keys that are reported, too
-		every, want int64 // ms, and alarms in 200 ms
+		every, want int64 // ms for each message, and messages in 200 ms
 	}{
 		{set: 20 * time.Millisecond, checkers: 1, every: 20, want: 10},
 		{checkers: 1, every: 4, want: 50},
 		{checkers: 400, every: 4, want: 50},
 		{checkers: 1000, every: 10, want: 20},
 		{checkers: 8, others: 99, every: 4, want: 50},
-		{checkers: 1000, others: 999, every: 25, want: 8},
-		{set: 10 * time.Millisecond, checkers: 1000, others: 999, every: 10, want: 20},
+		{checkers: 1000, others: 2999, every: 10, want: 20},
+		{set: 20 * time.Millisecond, checkers: 1000, others: 999, every: 20, want: 10},
 	} {
 		d := newFixture(t, memstore.New(), func(o *aggregate.Options) { o.AlarmEvery = tt.set })
 		for i := range tt.checkers {
@@ -82,8 +82,6 @@ func TestAlarmsAreRare(t *testing.T) {
 		}
 		if tt.others == 0 {
 			d.wantAlarms("the last total", "per-minute a 0:1000")
-		} else if n := len(d.bus.alarms); n != 1 || d.bus.alarms[0].GetTotals().Keys() != tt.others+1 {
-			t.Errorf("%d last alarms of %d keys", n, tt.others+1)
 		}
 	}
 }

@@ -308,24 +308,21 @@ func traceAll(requests []*report, e TraceEvent) {
 }
 
 const (
-	// minAlarmInterval is AlarmEvery by default in a small fleet. In a large one it is
-	// alarmPerChecker for each checker, or alarmPerKey for each checker and key in the last alarm, up
-	// to mostForKeys.
+	// minAlarmInterval is AlarmEvery by default in a small fleet, alarmPerChecker what each checker
+	// adds for each message in a large one, and maxAlarmInterval the most that makes.
 	minAlarmInterval = 4 * time.Millisecond
 	alarmPerChecker  = 10 * time.Microsecond
-	alarmPerKey      = 25 * time.Nanosecond
-	mostForKeys      = 250 * time.Millisecond
+	maxAlarmInterval = time.Second
 )
 
-// alarmPause is how long after an alarm of so many keys the next one may come, at own time now, in
-// ns: every checker receives each.
-func (w *Worker) alarmPause(keys int, now int64) int64 {
+// alarmPause is how long after an alarm of so many messages the next one may come, at own time now,
+// in ns.
+func (w *Worker) alarmPause(messages int, now int64) int64 {
 	if w.o.AlarmEvery > 0 {
 		return int64(w.o.AlarmEvery)
 	}
-	checkers := time.Duration(w.checkers.Live(now))
-	forKeys := min(checkers*time.Duration(keys)*alarmPerKey, mostForKeys)
-	return int64(max(minAlarmInterval, checkers*alarmPerChecker, forKeys))
+	deliveries := time.Duration(messages * w.checkers.Live(now))
+	return int64(min(max(minAlarmInterval, deliveries*alarmPerChecker), maxAlarmInterval))
 }
 
 // sendAlarms sends the shard's alarms, if they are due. An alarm that cannot be sent is lost: the
@@ -334,7 +331,7 @@ func (w *Worker) sendAlarms(s *shard, now int64, drain bool) {
 	if drain {
 		s.alarms.Flush()
 	}
-	messages, keys, err := s.alarms.Take(now, w.clock.Time(now), func(keys int) int64 { return w.alarmPause(keys, now) })
+	messages, keys, err := s.alarms.Take(now, w.clock.Time(now), func(messages int) int64 { return w.alarmPause(messages, now) })
 	sent := 0
 	for err == nil && sent < len(messages) {
 		if err = w.o.Bus.Alarm(s.number, messages[sent]); err == nil {
