@@ -32,10 +32,10 @@ type Options struct {
 	// larger report is applied alone.
 	BatchKeys int
 	// AlarmEvery is the least time between two alarms of one shard, and so between two alarms about
-	// the same key. Default 4 ms, or 10 µs for each live checker and message of the last alarm if
-	// that is more, up to a second: every checker receives every message, so a worker has NATS
-	// deliver at most 100,000 of them a second for each shard. A message has up to 1,000 keys. Raise
-	// it where there are many shards and checkers, all with keys near their limit.
+	// the same key. Default 4 ms, or 10 µs for each live checker if that is more: all of them
+	// receive every alarm, so a worker has NATS deliver at most 100,000 alarms a second for each
+	// shard, unless one does not fit a message. Raise it where there are many shards, workers and
+	// checkers, all with keys near their limit.
 	AlarmEvery time.Duration
 	// Tolerance is how far ahead of the fleet's time a bucket may start; hits of later ones are
 	// refused, and so are lease requests that name them. Default 5 s.

@@ -308,22 +308,11 @@ func traceAll(requests []*report, e TraceEvent) {
 }
 
 const (
-	// minAlarmInterval is AlarmEvery by default in a small fleet, alarmPerChecker what each checker
-	// adds for each message in a large one, and maxAlarmInterval the most that makes.
+	// minAlarmInterval is AlarmEvery by default in a small fleet, and alarmPerChecker what each
+	// checker adds in a large one.
 	minAlarmInterval = 4 * time.Millisecond
 	alarmPerChecker  = 10 * time.Microsecond
-	maxAlarmInterval = time.Second
 )
-
-// alarmPause is how long after an alarm of so many messages the next one may come, at own time now,
-// in ns.
-func (w *Worker) alarmPause(messages int, now int64) int64 {
-	if w.o.AlarmEvery > 0 {
-		return int64(w.o.AlarmEvery)
-	}
-	deliveries := time.Duration(messages * w.checkers.Live(now))
-	return int64(min(max(minAlarmInterval, deliveries*alarmPerChecker), maxAlarmInterval))
-}
 
 // sendAlarms sends the shard's alarms, if they are due. An alarm that cannot be sent is lost: the
 // keys' next reports raise it again.
@@ -331,7 +320,11 @@ func (w *Worker) sendAlarms(s *shard, now int64, drain bool) {
 	if drain {
 		s.alarms.Flush()
 	}
-	messages, keys, err := s.alarms.Take(now, w.clock.Time(now), func(messages int) int64 { return w.alarmPause(messages, now) })
+	interval := w.o.AlarmEvery
+	if interval == 0 {
+		interval = max(minAlarmInterval, time.Duration(w.checkers.Live(now))*alarmPerChecker)
+	}
+	messages, keys, err := s.alarms.Take(now, w.clock.Time(now), int64(interval))
 	sent := 0
 	for err == nil && sent < len(messages) {
 		if err = w.o.Bus.Alarm(s.number, messages[sent]); err == nil {

@@ -114,13 +114,12 @@ func (q *Queue) Repeat() {
 }
 
 // Take returns the messages that are due at own time now, with the number of keys in them, and
-// forgets them; fleet is the fleet's time. pause tells how many nanoseconds after so many messages
-// the next ones are due.
-func (q *Queue) Take(now, fleet int64, pause func(messages int) int64) (messages [][]byte, keys int, err error) {
+// forgets them; fleet is the fleet's time. The next ones are due after interval nanoseconds.
+func (q *Queue) Take(now, fleet, interval int64) (messages [][]byte, keys int, err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if now >= q.recent.due() {
-		again := q.recentLocked(now, fleet, pause(1))
+		again := q.recentLocked(now, fleet, interval)
 		keys = len(again.entries)
 		if messages, err = again.messages(nil, q.envelopeLocked(0), fleet); err != nil {
 			return nil, 0, err
@@ -129,11 +128,10 @@ func (q *Queue) Take(now, fleet int64, pause func(messages int) int64) (messages
 	if len(q.pending.entries) == 0 || now < q.nextDue {
 		return messages, keys, nil
 	}
+	q.nextDue = now + interval
 	defer q.pending.clear()
 	q.recent.add(&q.pending)
-	before := len(messages)
 	messages, err = q.pending.messages(messages, q.envelopeLocked(q.made), fleet)
-	q.nextDue = now + pause(len(messages)-before)
 	return messages, keys + len(q.pending.entries), err
 }
 
