@@ -28,7 +28,8 @@ type Verdict struct {
 	Worst, RollingWorst             float64
 	OracleWorst, OracleRollingWorst float64
 	// Worst999 is as Worst, but what 999 of 1,000 windows of a key stay within, of those with an
-	// admitted hit. Windows are stretches of their length since the Unix epoch, and known to 0.1 %.
+	// admitted hit; of fewer, all. Windows are stretches of their length since the Unix epoch, and
+	// known to 0.01 % of the limit.
 	Worst999 float64
 	// Hits that were wrongly decided: by more than the band, and at all.
 	WrongAllow, FalseDenial           int64
@@ -70,7 +71,7 @@ const partsOfLimit = 10_000
 
 // New returns a Judge.
 func New(o Options) *Judge {
-	j := &Judge{o: o, v: Verdict{Worst: -1, OracleWorst: -1, RollingWorst: -1, OracleRollingWorst: -1}}
+	j := &Judge{o: o, v: Verdict{Worst: -1, Worst999: -1, OracleWorst: -1, RollingWorst: -1, OracleRollingWorst: -1}}
 	j.peaks = hdrhistogram.New(1, 1000*partsOfLimit, 4)
 	for i := range o.Rules {
 		j.limits = append(j.limits, limitOf(&o.Rules[i]))
@@ -138,7 +139,7 @@ func (j *Judge) notePeak(k *keyState, l *limit, now int64) {
 // keepPeak records the peak of a window that is over.
 func (j *Judge) keepPeak(k *keyState) {
 	if k.peak > 0 {
-		_ = j.peaks.RecordValue(int64(min(k.peak, 1000) * partsOfLimit)) // within the range
+		_ = j.peaks.RecordValue(int64(math.Ceil(min(k.peak, 1000) * partsOfLimit))) // within the range
 	}
 	k.peak = 0
 }
@@ -230,7 +231,10 @@ func (j *Judge) Verdict(end int64) Verdict {
 			j.keepPeak(k)
 		}
 	}
-	j.v.Worst999 = float64(j.peaks.ValueAtQuantile(99.9))/partsOfLimit - 1
+	if windows := j.peaks.TotalCount(); windows > 0 {
+		within := 100 * float64(windows-windows/1000) / float64(windows)
+		j.v.Worst999 = float64(j.peaks.ValueAtQuantile(within))/partsOfLimit - 1
+	}
 	j.v.Timeline, j.v.OracleTimeline = j.timeline.ours, j.timeline.oracle
 	return j.v
 }

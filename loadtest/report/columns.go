@@ -65,7 +65,7 @@ var overall = []column{
 
 var accuracy = []column{
 	{"over worst|window", "over the limit in the worst window", inOverview, func(r result.Run) string { return excess(r.OverWorstWindow) }},
-	{"over|p99.9", "over the limit, in all but one of 1,000 windows of a key", 0, func(r result.Run) string { return excess(r.Over999) }},
+	{"over|p99.9", "over the limit, in all but one of 1,000 windows of a key", 0, func(r result.Run) string { return ifAnyExcess(r.Over999) }},
 	{"oracle's|worst", "the oracle's worst window", 0, func(r result.Run) string { return excess(r.OracleOverWorstWindow) }},
 	{"over|total", "over what the oracle admitted, in total", inOverview, func(r result.Run) string { return excess(r.OverTotal) }},
 	{"wrong|allow", "wrongly allowed", inOverview, func(r result.Run) string { return share(r.WrongAllowShare) }},
@@ -214,6 +214,13 @@ func ifAnyQuantity(v *float64) string {
 		return none
 	}
 	return quantity(*v)
+}
+
+func ifAnyExcess(v *float64) string {
+	if v == nil {
+		return none
+	}
+	return excess(*v)
 }
 
 func ifAnyShare(v *float64) string {

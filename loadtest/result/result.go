@@ -133,7 +133,7 @@ type Accuracy struct {
 	// admitted hits ÷ limit − 1. It is negative if no key ever reached its limit.
 	OverWorstWindow float64 `json:"over_worst_window"`
 	// Over999 is what 999 of 1,000 windows of a key stay within, of those with an admitted hit.
-	Over999 float64 `json:"over_window_p999"`
+	Over999 *float64 `json:"over_window_p999"` // nil in results from before there was one
 	// OracleOverWorstWindow is OverWorstWindow of the exact limiter: never above 0.
 	OracleOverWorstWindow float64 `json:"oracle_over_worst_window"`
 	// RollingOverWorst is the largest number of admitted hits in any stretch of one window's length

@@ -92,7 +92,7 @@ func (s *Score) Run(end int64) result.Run {
 func accuracy(v oracle.Verdict) result.Accuracy {
 	a := result.Accuracy{
 		OverWorstWindow: v.Worst, OracleOverWorstWindow: v.OracleWorst,
-		Over999: v.Worst999, RollingOverWorst: v.RollingWorst, OracleRollingOverWorst: v.OracleRollingWorst,
+		Over999: &v.Worst999, RollingOverWorst: v.RollingWorst, OracleRollingOverWorst: v.OracleRollingWorst,
 		WrongAllowShare:       share(v.WrongAllow, v.Hits),
 		FalseDenialShare:      share(v.FalseDenial, v.Hits),
 		WrongAllowShareExact:  share(v.WrongAllowExact, v.Hits),

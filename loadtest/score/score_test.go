@@ -77,7 +77,7 @@ func TestRun(t *testing.T) {
 		MeasuredSeconds: 4, OfferedRate: 19.0 / 4, Timeline: result.Timeline{StepMS: 10},
 		Hits: 19, Admitted: 17, Denied: 2, OracleAdmitted: 15, Keys: 2,
 		Accuracy: result.Accuracy{
-			OverWorstWindow: over(13, 10), Over999: over(13, 10),
+			OverWorstWindow: over(13, 10), Over999: new(over(13, 10)),
 			// 2 more came just before the window.
 			RollingOverWorst: over(13, 10), OracleRollingOverWorst: over(12, 10),
 			OverTotal: over(17, 15), WrongAllowShare: 2.0 / 19, WrongAllowShareExact: 3.0 / 19,

@@ -234,27 +234,34 @@ func (o Options) faults() string {
 	return text
 }
 
+// newRand returns the source of what is left to chance, but for the traffic and the network.
+func newRand(o Options) *rand.Rand { return rand.New(rand.NewPCG(o.Seed, 0x73696d)) }
+
+// startOf returns when the scenario starts, with its warm-up. Its phase against the windows' edges is
+// left to chance, unless it says otherwise.
+func startOf(sc *scenario.Scenario, r *rand.Rand) int64 {
+	length := int64(sc.Longest())
+	phase := r.Int64N(length)
+	if sc.Phase != nil {
+		phase = int64(*sc.Phase)
+	}
+	return epoch - epoch%length + length + phase
+}
+
 func newWorld(sc *scenario.Scenario, o Options, traces []*tap.Trace) (*world, error) {
 	set, err := rules.NewSet(sc.Rules...)
 	if err != nil {
 		return nil, err
 	}
 	w := &world{
-		scenario: sc, o: o, rand: rand.New(rand.NewPCG(o.Seed, 0x73696d)),
+		scenario: sc, o: o, rand: newRand(o),
 		bus: membus.New(membus.Options{Seed: o.Seed, Faults: membus.Faults{
 			Delay: o.Delay, Jitter: o.Jitter, Lose: o.Loss, Repeat: o.Repeat, RepeatWithin: 2*o.Delay + time.Second,
 		}, Broadcast: onAllCores}),
 		memory: memstore.New(),
 	}
 	w.store = tap.NewStore(w.memory)
-	// The phase of the scenario against the windows' edges is left to chance, unless it says
-	// otherwise.
-	length := int64(sc.Longest())
-	phase := w.rand.Int64N(length)
-	if sc.Phase != nil {
-		phase = int64(*sc.Phase)
-	}
-	w.now = epoch - epoch%length + length + phase - int64(meeting)
+	w.now = startOf(sc, w.rand) - int64(meeting)
 	for i := range sc.Checkers {
 		if err := w.addChecker(i, set, traces[i]); err != nil {
 			return nil, err

@@ -155,7 +155,8 @@ func parse(t *testing.T, text string) (*scenario.Scenario, Options) {
 // estimates and without batches.
 func told(sc *scenario.Scenario, o Options) (r result.Run) {
 	traffic := scenario.New(sc, o.Seed)
-	from := epoch + int64(sc.Warmup)
+	start := startOf(sc, newRand(o))
+	from := start + int64(sc.Warmup)
 	j := oracle.New(oracle.Options{Rules: sc.Rules, From: from, To: from + int64(sc.Duration)})
 	age := int64(2*o.Delay + gather)
 	underway := make(map[int32][]scenario.Hit) // of each key, the oldest first
@@ -169,7 +170,7 @@ func told(sc *scenario.Scenario, o Options) (r result.Run) {
 				unknown += int64(l.Cost)
 			}
 		}
-		now, rule := epoch+h.At, traffic.Rule(h.Key)
+		now, rule := start+h.At, traffic.Rule(h.Key)
 		allowed := j.Fits(now, rule, h.Key, int64(h.Cost), unknown)
 		j.Hit(now, rule, h.Key, int64(h.Cost), allowed)
 		if allowed {
@@ -178,7 +179,7 @@ func told(sc *scenario.Scenario, o Options) (r result.Run) {
 		underway[h.Key] = late
 	}
 	v := j.Verdict(from + int64(sc.Duration))
-	r.Params.Limit, r.OverWorstWindow, r.Over999 = sc.Rules[0].Limit, v.Worst, v.Worst999
+	r.Params.Limit, r.OverWorstWindow, r.Over999 = sc.Rules[0].Limit, v.Worst, &v.Worst999
 	return r
 }
 
@@ -235,7 +236,7 @@ func overAndWrong(r result.Run) []float64 {
 	return []float64{r.OverWorstWindow, r.WrongAllowShare + r.FalseDenialShare}
 }
 
-func overs(r result.Run) []float64 { return []float64{r.OverWorstWindow, r.Over999} }
+func overs(r result.Run) []float64 { return []float64{r.OverWorstWindow, *r.Over999} }
 
 func bothErrors(r result.Run) []float64 {
 	return []float64{r.OverWorstWindow, r.WrongAllowShare, r.FalseDenialShare}
@@ -484,7 +485,7 @@ func TestAccuracyOfOtherTraffic(t *testing.T) {
 		}
 		got := ofSeeds(5, func(seed uint64) result.Run {
 			return simulate(t, sc, Options{Seed: seed, Delay: 2 * time.Millisecond})
-		}, func(r result.Run) []float64 { return append(errorsAndCost(r), r.Over999) })
+		}, func(r result.Run) []float64 { return append(errorsAndCost(r), *r.Over999) })
 		told := ofSeeds(5, func(seed uint64) result.Run { return told(sc, Options{Seed: seed, Delay: 2 * time.Millisecond}) }, overs)
 		return []float64{
 			mean(got[0]), slices.Max(got[0]), mean(got[5]), mean(told[1]), mean(got[1]), mean(got[2]), slices.Max(got[2]), mean(got[3]), mean(got[4]),

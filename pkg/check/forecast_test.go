@@ -1,6 +1,7 @@
 package check
 
 import (
+	"fmt"
 	"math"
 	"slices"
 	"testing"
@@ -149,6 +150,40 @@ func TestForecastsAreBounded(t *testing.T) {
 		hit(l, now, key, 1)
 	}
 	foreseen("cde", "later")
+}
+
+// TestFewForecastsGoToQuietKeys: in a large fleet every key gets a forecast with its first hit, as
+// each checker might have had one. These leave half of all forecasts to keys that are known to be
+// used.
+func TestFewForecastsGoToQuietKeys(t *testing.T) {
+	_, l := newFleetOf(t, 300, Options{MaxLiveKeys: 100}, 1000, time.Minute)
+	quiet := 0
+	for i := range 50 {
+		key := fmt.Sprint("quiet ", i)
+		atTime(noon, l).Check(key, 1)
+		if l.ahead(key) != nil {
+			quiet++
+		}
+	}
+	hit(l, noon, "busy", 300)
+	expect(t, quiet == 12 && l.ahead("busy") != nil, "%d quiet keys have a forecast, the busy one: %v", quiet, l.ahead("busy") != nil)
+}
+
+// TestDeferralEndsWithoutAForecast, where there are too many, as it does with one.
+func TestDeferralEndsWithoutAForecast(t *testing.T) {
+	f, l := newFleetOf(t, 4, Options{MaxLiveKeys: 4}, 1000, time.Minute)
+	hit(l, noon, "another", 300)
+	inform(l, "k")
+	hit(l, noon, "k", 1)
+	for now := noon; now < noon+200*ms; now += 10 * ms {
+		for _, m := range f.reportsAt(now) {
+			f.receive(now, events.KindRefresh, answerTo(m))
+		}
+	}
+	hit(l, noon+200*ms, "k", 999)
+	require(t, l.ahead("another") != nil && l.ahead("k") == nil, "not the other key has the forecast")
+	at := f.reportOf("k", noon+200*ms, noon+20*second)
+	expect(t, at < 50*time.Millisecond, "its hits are reported after %v", at)
 }
 
 // TestForecastsLeaveSoon, within two minutes of silence, also where their counter is not looked at

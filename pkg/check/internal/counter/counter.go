@@ -154,7 +154,7 @@ func (c Locked) Forecast() *Forecast {
 // forgetTraffic drops what decisions near the limit know of the key's traffic. A key that comes
 // again learns it again.
 func (c Locked) forgetTraffic() {
-	if c.Forecast() != nil {
+	if a := c.Forecast(); a != nil && !a.ageing { // otherwise the queue holds its memory
 		c.Group.Host.foreseen.Add(-1)
 	}
 	if c.more != nil {

@@ -42,10 +42,12 @@ func (h *Host) evictForecasts(fleet int64) {
 		c := f.counter.Lock()
 		switch {
 		case c.Forecast() != f.forecast: // it was dropped before
+			h.foreseen.Add(-1)
 		case c.Is(queued|InFlight) || c.silent(fleet) < activityUnits(silentForecast):
 			f.forecast.ageing = false
 			c.ageForecast(fleet)
 		default:
+			f.forecast.ageing = false
 			c.roomBehindBlock(fleet) // reports the taken hits to the forecast
 			c.forgetTraffic()
 		}

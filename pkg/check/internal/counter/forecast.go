@@ -17,8 +17,10 @@ const (
 	// forecastThreshold is the part of its limit from which a key gets a forecast. It counts as if
 	// every checker had as many unreported hits as this one.
 	forecastThreshold = 0.25
-	// forecastPart: one in so many of the keys that there may be has a forecast. It takes several
-	// times the memory of its counter, and callers choose how many keys are near their limit.
+	// forecastPart: one in so many of the keys that there may be has a forecast, and one in twice as
+	// many if less than the forecast threshold is known to be used: in a large fleet that is any key,
+	// as every checker might have a hit of it. A forecast takes several times the memory of its
+	// counter, and callers choose how many keys there are.
 	forecastPart = 4
 )
 
@@ -38,10 +40,25 @@ func (c Locked) unforeseen(t *Limits, room int64) int64 {
 	case g.foresees(t), g.mayThin(t, 1):
 		free := forecastThreshold*float64(limit) - float64(limit-room)
 		return int64((free - float64((checkers-1)*c.recent())) / float64(checkers))
-	case g.isShared() && room > limit/2:
-		return room - limit/2
+	case g.isShared():
+		return unheard(t, room)
 	}
 	return room
+}
+
+// unheard returns how many hits may pass without the lock where there are no forecasts and room for
+// so many: those up to the alarm threshold, from which on others should hear of the key.
+func unheard(t *Limits, room int64) int64 {
+	if room > t.Capacity/2 {
+		return room - t.Capacity/2
+	}
+	return room
+}
+
+// mayNotForesee returns whether the counter, which has no forecast and this much room, would get one
+// if there were not too many.
+func (c Locked) mayNotForesee(t *Limits, room int64) bool {
+	return c.Group.foresees(t) && c.Group.Host.foreseen.Load() >= c.mostForecasts(t, room)
 }
 
 // recent returns how many of the pending hits are in buckets in which a deferred key may have
@@ -63,8 +80,11 @@ func (c Locked) ensureForecast(t *Limits, at, room, cost int64) *Forecast {
 		cost = 0
 	}
 	switch {
-	case a == nil && c.Group.foresees(t) && c.unforeseen(t, room) <= 0 && c.reserveForecast():
+	case a == nil && c.Group.foresees(t) && c.unforeseen(t, room) <= 0:
 		c.endDeferral()
+		if !c.reserveForecast(t, room) {
+			return nil
+		}
 		a = &Forecast{Part: 1, inFlight: make([]int64, c.Group.Live)}
 		c.needMore().forecast = a
 	case a == nil, cost == 0, !areFar(float64(cost), a.Unit()),
@@ -77,19 +97,26 @@ func (c Locked) ensureForecast(t *Limits, at, room, cost int64) *Forecast {
 	return a
 }
 
-// reserveForecast returns whether the counter may get a forecast, and counts it then. A view looks
-// only.
-func (c Locked) reserveForecast() bool {
+// reserveForecast returns whether the counter, which has this much room, may get a forecast, and
+// counts it then. A view looks only.
+func (c Locked) reserveForecast(t *Limits, room int64) bool {
 	h := c.Group.Host
-	most := max(h.Config.MaxLiveKeys/forecastPart, 1)
-	if c.Is(Viewed) {
-		return h.foreseen.Load() < most
-	}
-	if h.foreseen.Add(1) > most {
-		h.foreseen.Add(-1)
+	if h.foreseen.Load() >= c.mostForecasts(t, room) {
 		return false
 	}
+	if !c.Is(Viewed) {
+		h.foreseen.Add(1)
+	}
 	return true
+}
+
+// mostForecasts returns how many forecasts there may be for the counter to get another one.
+func (c Locked) mostForecasts(t *Limits, room int64) int64 {
+	most := max(c.Group.Host.Config.MaxLiveKeys/forecastPart, 1)
+	if float64(t.Capacity-room) < forecastThreshold*float64(t.Capacity) {
+		most /= 2
+	}
+	return most
 }
 
 // areFar returns whether two costs are so far apart that a forecast in units of one is no good for

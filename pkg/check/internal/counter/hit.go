@@ -235,6 +235,12 @@ func (h *Hit) admit() {
 		h.leaveAllowance(h.Left, h.Left)
 	default:
 		more, mayThin := c.unforeseen(h.By, h.Left), c.Group.mayThin(h.whole(), h.Cost)
+		if more <= 0 && c.mayNotForesee(h.By, h.Left) {
+			more = unheard(h.By, h.Left) // or until it may get a forecast
+			if toThreshold := h.Left - int64((1-forecastThreshold)*float64(h.By.Capacity)); toThreshold > 0 {
+				more = toThreshold
+			}
+		}
 		// Half is the alarm threshold: from here on other checkers must hear of each hit.
 		switch beyondHalf := h.Left <= h.By.Capacity/2; {
 		case beyondHalf && mayThin:
