@@ -27,9 +27,9 @@ type Verdict struct {
 	// true rolling count, of any stretch of one window's length.
 	Worst, RollingWorst             float64
 	OracleWorst, OracleRollingWorst float64
-	// Worst999 is as Worst, but what 999 of 1,000 windows of a key stay within, of those with an
-	// admitted hit; of fewer, all. Windows are stretches of their length since the Unix epoch, and
-	// known to 0.01 % of the limit.
+	// Worst999 is like Worst, but leaves out the highest thousandth of the windows of all keys, of
+	// those with an admitted hit; with fewer than 1,000 windows, none. They are aligned to the Unix
+	// epoch, and rounded up to 0.01 % of the limit.
 	Worst999 float64
 	// Hits that were wrongly decided: by more than the band, and at all.
 	WrongAllow, FalseDenial           int64
@@ -66,7 +66,8 @@ type keyState struct {
 	peak                       float64 // the highest count in it ÷ limit; 0 if there was none
 }
 
-// partsOfLimit is how many units of [Judge.peaks] a limit is; they go up to 1,000 limits.
+// partsOfLimit is the resolution of [Judge.peaks]: how many units a limit is. What is more than 1,000
+// limits counts as that.
 const partsOfLimit = 10_000
 
 // New returns a Judge.
@@ -110,8 +111,8 @@ func (j *Judge) Hit(now int64, rule int, key int32, cost int64, allowed bool) fl
 	return ours
 }
 
-// Fits returns whether a request fits, of a checker that does not know of so many admitted hits of
-// the key. The time is not before that of the last hit.
+// Fits returns whether a request fits by what a checker knows that has not heard of so many admitted
+// hits of the key. The time is not before that of the last hit.
 func (j *Judge) Fits(now int64, rule int, key int32, cost, unknown int64) bool {
 	return j.key(rule, key).ours.fits(&j.limits[rule], cost, -unknown, now)
 }

@@ -65,7 +65,7 @@ var overall = []column{
 
 var accuracy = []column{
 	{"over worst|window", "over the limit in the worst window", inOverview, func(r result.Run) string { return excess(r.OverWorstWindow) }},
-	{"over|p99.9", "over the limit, in all but one of 1,000 windows of a key", 0, func(r result.Run) string { return ifAnyExcess(r.Over999) }},
+	{"over|p99.9", "over the limit, in all but one in 1,000 windows of all keys", 0, func(r result.Run) string { return ifAnyExcess(r.Over999) }},
 	{"oracle's|worst", "the oracle's worst window", 0, func(r result.Run) string { return excess(r.OracleOverWorstWindow) }},
 	{"over|total", "over what the oracle admitted, in total", inOverview, func(r result.Run) string { return excess(r.OverTotal) }},
 	{"wrong|allow", "wrongly allowed", inOverview, func(r result.Run) string { return share(r.WrongAllowShare) }},

@@ -150,9 +150,9 @@ func parse(t *testing.T, text string) (*scenario.Scenario, Options) {
 	return scenarioOf(t, name, s), o
 }
 
-// told is the figures of a fleet in which every checker is told of each hit by itself, a message's way
-// there and back and the time of gathering later, and lets pass what fits: what chance does, without
-// estimates and without batches.
+// told returns the figures of a fleet without batches and estimates. A checker knows its own hits at
+// once, and each of the others' after a round trip and the time that an aggregator gathers, and
+// lets pass what fits by that.
 func told(sc *scenario.Scenario, o Options) (r result.Run) {
 	traffic := scenario.New(sc, o.Seed)
 	start := startOf(sc, newRand(o))

@@ -155,7 +155,7 @@ func (c Locked) Forecast() *Forecast {
 // again learns it again.
 func (c Locked) forgetTraffic() {
 	if a := c.Forecast(); a != nil && !a.ageing { // otherwise the queue holds its memory
-		c.Group.Host.foreseen.Add(-1)
+		c.Group.Host.forecastCount.Add(-1)
 	}
 	if c.more != nil {
 		c.more.forecast, c.more.thinning = nil, nil

@@ -42,7 +42,7 @@ type Host struct {
 	stripe atomic.Uint32        // of the next counter
 	Idle   idle.Cache[*Counter] // of evicted ones, by the hash of rule and key
 
-	foreseen atomic.Int64 // forecasts in memory
+	forecastCount atomic.Int64 // forecasts in memory
 
 	// Queues to the reporter.
 	dirty   [stripes]stack // counters with hits that no flush has seen

@@ -42,7 +42,7 @@ func (h *Host) evictForecasts(fleet int64) {
 		c := f.counter.Lock()
 		switch {
 		case c.Forecast() != f.forecast: // it was dropped before
-			h.foreseen.Add(-1)
+			h.forecastCount.Add(-1)
 		case c.Is(queued|InFlight) || c.silent(fleet) < activityUnits(silentForecast):
 			f.forecast.ageing = false
 			c.ageForecast(fleet)

@@ -17,10 +17,11 @@ const (
 	// forecastThreshold is the part of its limit from which a key gets a forecast. It counts as if
 	// every checker had as many unreported hits as this one.
 	forecastThreshold = 0.25
-	// forecastPart: one in so many of the keys that there may be has a forecast, and one in twice as
-	// many if less than the forecast threshold is known to be used: in a large fleet that is any key,
-	// as every checker might have a hit of it. A forecast takes several times the memory of its
-	// counter, and callers choose how many keys there are.
+	// forecastPart: at most one in so many of the keys that there may be has a forecast, which takes
+	// several times the memory of its counter, as callers choose how many keys there are. A key that
+	// is not known to have reached the threshold gets one only while there are fewer than half as
+	// many: in a large fleet any key may be beyond it with its first hit, as every checker might have
+	// one.
 	forecastPart = 4
 )
 
@@ -46,8 +47,8 @@ func (c Locked) unforeseen(t *Limits, room int64) int64 {
 	return room
 }
 
-// unheard returns how many hits may pass without the lock where there are no forecasts and room for
-// so many: those up to the alarm threshold, from which on others should hear of the key.
+// unheard returns how many of the hits that fit may pass without the lock if the key has no forecast:
+// up to the alarm threshold, from which on others should hear of it, and all beyond.
 func unheard(t *Limits, room int64) int64 {
 	if room > t.Capacity/2 {
 		return room - t.Capacity/2
@@ -55,10 +56,10 @@ func unheard(t *Limits, room int64) int64 {
 	return room
 }
 
-// mayNotForesee returns whether the counter, which has no forecast and this much room, would get one
-// if there were not too many.
-func (c Locked) mayNotForesee(t *Limits, room int64) bool {
-	return c.Group.foresees(t) && c.Group.Host.foreseen.Load() >= c.mostForecasts(t, room)
+// tooManyForecasts returns whether the group has forecasts, but too many for this counter, with this
+// much room, to get one.
+func (c Locked) tooManyForecasts(t *Limits, room int64) bool {
+	return c.Group.foresees(t) && c.Group.Host.forecastCount.Load() >= c.mostForecasts(t, room)
 }
 
 // recent returns how many of the pending hits are in buckets in which a deferred key may have
@@ -72,7 +73,7 @@ func (c Locked) recent() (n int64) {
 }
 
 // ensureForecast returns the counter's forecast, and makes it if the key has reached the forecast
-// threshold; nil if it has not. room is how many hits fit, and cost that of the request that is
+// threshold and there are not too many; nil if there is none. room is how many hits fit, and cost that of the request that is
 // considered; 0 if none is.
 func (c Locked) ensureForecast(t *Limits, at, room, cost int64) *Forecast {
 	a := c.Forecast()
@@ -98,19 +99,20 @@ func (c Locked) ensureForecast(t *Limits, at, room, cost int64) *Forecast {
 }
 
 // reserveForecast returns whether the counter, which has this much room, may get a forecast, and
-// counts it then. A view looks only.
+// counts it then. That of a view is not counted.
 func (c Locked) reserveForecast(t *Limits, room int64) bool {
 	h := c.Group.Host
-	if h.foreseen.Load() >= c.mostForecasts(t, room) {
+	if h.forecastCount.Load() >= c.mostForecasts(t, room) {
 		return false
 	}
 	if !c.Is(Viewed) {
-		h.foreseen.Add(1)
+		h.forecastCount.Add(1)
 	}
 	return true
 }
 
-// mostForecasts returns how many forecasts there may be for the counter to get another one.
+// mostForecasts returns the number of forecasts from which on the counter, with this much room, gets
+// none.
 func (c Locked) mostForecasts(t *Limits, room int64) int64 {
 	most := max(c.Group.Host.Config.MaxLiveKeys/forecastPart, 1)
 	if float64(t.Capacity-room) < forecastThreshold*float64(t.Capacity) {

@@ -235,7 +235,7 @@ func (h *Hit) admit() {
 		h.leaveAllowance(h.Left, h.Left)
 	default:
 		more, mayThin := c.unforeseen(h.By, h.Left), c.Group.mayThin(h.whole(), h.Cost)
-		if more <= 0 && c.mayNotForesee(h.By, h.Left) {
+		if more <= 0 && c.tooManyForecasts(h.By, h.Left) {
 			more = unheard(h.By, h.Left) // or until it may get a forecast
 			if toThreshold := h.Left - int64((1-forecastThreshold)*float64(h.By.Capacity)); toThreshold > 0 {
 				more = toThreshold
