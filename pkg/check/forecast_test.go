@@ -169,6 +169,37 @@ func TestFewForecastsGoToQuietKeys(t *testing.T) {
 	expect(t, quiet == 12 && l.ahead("busy") != nil, "%d quiet keys have a forecast, the busy one: %v", quiet, l.ahead("busy") != nil)
 }
 
+// TestForecastsThatAreGoneCount until their memory is free: callers who walk through keys have one
+// made and dropped for each.
+func TestForecastsThatAreGoneCount(t *testing.T) {
+	f, l := newFleetOf(t, 2, Options{MaxLiveKeys: 40, MaxIdleKeys: -1, HelloEvery: time.Hour}, 100, time.Hour)
+	now, key := noon, 0
+	walk := func() (made int) {
+		for end := now + 10*second; now < end; {
+			for range 10 {
+				key++
+				hit(l, now, fmt.Sprint("k", key), 30)
+				if l.ahead(fmt.Sprint("k", key)) != nil {
+					made++
+				}
+			}
+			for range 5 {
+				for _, m := range f.reportsAt(now) {
+					f.receive(now, events.KindRefresh, answerTo(m))
+				}
+				now += 10 * ms
+			}
+		}
+		return made
+	}
+	equal(t, walk(), 10, "forecasts of 2,000 keys in 10 s")
+	require(t, f.Stats().LiveKeys <= 40, "%d live keys", f.Stats().LiveKeys)
+	for end := now + int64(time.Minute); now < end; now += second {
+		atTime(now, f).Step()
+	}
+	equal(t, walk(), 10, "forecasts of 2,000 keys a minute later")
+}
+
 // TestDeferralEndsWithoutAForecast, where there are too many, as it does with one.
 func TestDeferralEndsWithoutAForecast(t *testing.T) {
 	f, l := newFleetOf(t, 4, Options{MaxLiveKeys: 4}, 1000, time.Minute)

@@ -8,7 +8,6 @@ import (
 	"time"
 	"weak"
 
-	"github.com/offpath-io/offpath/pkg/events"
 	"github.com/offpath-io/offpath/pkg/rules"
 )
 
@@ -129,34 +128,6 @@ func TestMemoryPerKey(t *testing.T) {
 		runtime.KeepAlive(f)
 		runtime.KeepAlive(text)
 	}
-}
-
-// TestMemoryOfForecastsThatAreGone is bounded as that of those in use: callers who walk through keys
-// have a forecast made and dropped for each.
-func TestMemoryOfForecastsThatAreGone(t *testing.T) {
-	const keys = 500
-	grown := func(noForecast bool) int {
-		f, l := newFleetOf(t, 2, Options{MaxLiveKeys: keys, MaxIdleKeys: -1, HelloEvery: time.Hour, Tuning: tuning{NoForecast: noForecast}}, 100, time.Hour)
-		before := heap()
-		for now, n := noon, 0; n < 100*keys; n++ {
-			hit(l, now, fmt.Sprint("k", n), 30)
-			if n%(keys/4) > 0 {
-				continue
-			}
-			for range 5 {
-				for _, m := range f.reportsAt(now) {
-					f.receive(now, events.KindRefresh, answerTo(m))
-				}
-				now += 10 * ms
-			}
-			f.tape.reports = nil
-		}
-		after := heap()
-		runtime.KeepAlive(f)
-		return after - before
-	}
-	without, with := grown(true), grown(false)
-	expect(t, with-without < 400*keys, "%d bytes for each key", (with-without)/keys)
 }
 
 // TestNoRoomForKeys: then on_outage decides, shadow rules still deny nothing, and keys that have
