@@ -237,8 +237,8 @@ func TestAPipeIsReadOnce(t *testing.T) {
 		func(all []File) { t.Errorf("read again: %q", all[0].Data) }, func(err error) { t.Error(err) })
 }
 
-// TestSettle: it waits until the file has been quiet for a while, whatever else happens beside it, but not for ever. Lost
-// events are no noise.
+// TestSettle: it waits until the file has been quiet for a while, whatever else happens beside it,
+// but not for ever. Lost events are no noise.
 func TestSettle(t *testing.T) {
 	const quiet = 50 * time.Millisecond
 	for _, test := range []struct {

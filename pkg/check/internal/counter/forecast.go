@@ -37,18 +37,23 @@ func (g *Group) foresees(t *Limits) bool {
 func (c Locked) unforeseen(t *Limits, room int64) int64 {
 	g := c.Group
 	checkers := g.Host.Size.Load()
-	switch limit := t.Capacity; {
+	switch {
 	case g.foresees(t), g.mayThin(t, 1):
-		free := forecastThreshold*float64(limit) - float64(limit-room)
-		return int64((free - float64((checkers-1)*c.recent())) / float64(checkers))
+		return int64((t.toThreshold(room) - float64((checkers-1)*c.recent())) / float64(checkers))
 	case g.isShared():
 		return unheard(t, room)
 	}
 	return room
 }
 
-// unheard returns how many of the hits that fit may pass without the lock if the key has no forecast:
-// up to the alarm threshold, from which on others should hear of it, and all beyond.
+// toThreshold returns how many hits are missing from the forecast threshold, by the known counts,
+// where so many fit; negative beyond it.
+func (t *Limits) toThreshold(room int64) float64 {
+	return forecastThreshold*float64(t.Capacity) - float64(t.Capacity-room)
+}
+
+// unheard returns how many of the hits that fit may pass without the lock where there are no
+// forecasts: up to the alarm threshold, from which on others should hear of the key, and all beyond.
 func unheard(t *Limits, room int64) int64 {
 	if room > t.Capacity/2 {
 		return room - t.Capacity/2
@@ -56,10 +61,17 @@ func unheard(t *Limits, room int64) int64 {
 	return room
 }
 
-// tooManyForecasts returns whether the group has forecasts, but too many for this counter, with this
-// much room, to get one.
-func (c Locked) tooManyForecasts(t *Limits, room int64) bool {
-	return c.Group.foresees(t) && c.Group.Host.forecastCount.Load() >= c.mostForecasts(t, room)
+// withoutForecast returns how many hits may pass without the lock if there are too many forecasts for
+// the counter, which has this much room, to get one: until it may, or as where there are none. It
+// returns 0 if it may now.
+func (c Locked) withoutForecast(t *Limits, room int64) int64 {
+	if !c.Group.foresees(t) || c.Group.Host.forecastCount.Load() < c.mostForecasts(t, room) {
+		return 0
+	}
+	if missing := t.toThreshold(room); missing > 0 {
+		return int64(math.Ceil(missing))
+	}
+	return unheard(t, room)
 }
 
 // recent returns how many of the pending hits are in buckets in which a deferred key may have
@@ -73,8 +85,8 @@ func (c Locked) recent() (n int64) {
 }
 
 // ensureForecast returns the counter's forecast, and makes it if the key has reached the forecast
-// threshold and there are not too many; nil if there is none. room is how many hits fit, and cost that of the request that is
-// considered; 0 if none is.
+// threshold and there are not too many; nil if there is none. room is how many hits fit, and cost
+// that of the request that is considered; 0 if none is.
 func (c Locked) ensureForecast(t *Limits, at, room, cost int64) *Forecast {
 	a := c.Forecast()
 	if cost > room { // it passes nowhere
@@ -115,7 +127,7 @@ func (c Locked) reserveForecast(t *Limits, room int64) bool {
 // none.
 func (c Locked) mostForecasts(t *Limits, room int64) int64 {
 	most := max(c.Group.Host.Config.MaxLiveKeys/forecastPart, 1)
-	if float64(t.Capacity-room) < forecastThreshold*float64(t.Capacity) {
+	if t.toThreshold(room) > 0 {
 		most /= 2
 	}
 	return most

@@ -235,10 +235,9 @@ func (h *Hit) admit() {
 		h.leaveAllowance(h.Left, h.Left)
 	default:
 		more, mayThin := c.unforeseen(h.By, h.Left), c.Group.mayThin(h.whole(), h.Cost)
-		if more <= 0 && c.tooManyForecasts(h.By, h.Left) {
-			more = unheard(h.By, h.Left) // or until it may get a forecast
-			if toThreshold := h.Left - int64((1-forecastThreshold)*float64(h.By.Capacity)); toThreshold > 0 {
-				more = toThreshold
+		if more <= 0 {
+			if n := c.withoutForecast(h.By, h.Left); n > 0 {
+				more = n
 			}
 		}
 		// Half is the alarm threshold: from here on other checkers must hear of each hit.
