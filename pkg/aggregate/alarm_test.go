@@ -83,7 +83,9 @@ func TestAlarmsOfManyKeys(t *testing.T) {
 		hits = append(hits, own{fmt.Sprintf("key-%04d", i), 0, 9})
 	}
 	d.exchange(start, report(1, 1, perSecond(start), hits...))
-	d.step(start + 20*ms)
+	for i := range int64(3) {
+		d.step(start + (4*i+6)*ms)
+	}
 	alarms := d.bus.alarms
 	if len(alarms) != 3 || alarms[0].GetTotals().Keys() != 1000 || alarms[2].GetTotals().Keys() != 500 {
 		t.Fatalf("%d alarms", len(alarms))
@@ -108,6 +110,72 @@ func TestAlarmsOfManyKeys(t *testing.T) {
 	d.step(start + second + 20*ms)
 	if alarms = d.bus.alarms; len(alarms) != 2 || alarms[0].GetTotals().Keys() != 256<<10/1000 {
 		t.Errorf("%d alarms", len(alarms))
+	}
+}
+
+// An alarm has room for 1,000 rows. Those of keys that most checkers have reported come
+// first, with their denied hits and their latest totals. No other key waits for ever.
+func TestAlarmsBeginWithWhatConcernsMost(t *testing.T) {
+	d := newFixture(t, memstore.New())
+	keys := func(prefix string, n int) (all []own) {
+		for i := range n {
+			all = append(all, own{fmt.Sprintf("%s-%04d", prefix, i), 0, 9})
+		}
+		return all
+	}
+	denied := func(now int64) *events.Rule {
+		r := perSecond(now)
+		r.Denied, r.Kind = true, events.RowKind_DENIED
+		return r
+	}
+	d.exchange(start, report(1, 1, perSecond(start), own{"first", 0, 9})) // told at once
+	shared, sequence := keys("shared", 100), uint64(1)
+	d.send(start+3*ms, report(1, 2, perSecond(start), append(keys("own", 2000), shared...)...))
+	for epoch := uint64(2); epoch < 5; epoch++ {
+		m := report(epoch, 1, perSecond(start), shared...)
+		if epoch == 2 {
+			addHits(m, denied(start), shared...)
+		}
+		d.send(start+3*ms, m)
+	}
+	d.bus.alarms = nil
+	for now := start + 5*ms; len(d.bus.alarms) == 0; now += ms {
+		d.step(now)
+	}
+	text := alarmText(d.bus.alarms[0])
+	if n := strings.Count(text, "shared-"); n != 200 || !strings.Contains(text, "shared-0099 0:36") {
+		t.Errorf("the first alarm has %d of 200 rows of keys that four checkers have reported", n)
+	}
+	if n := strings.Count(text, "own-"); n != 800 {
+		t.Errorf("the first alarm has %d rows of other keys, want 800", n)
+	}
+
+	waits := map[string]bool{}
+	for _, key := range keys("own", 2000) {
+		if !strings.Contains(text, key.key) {
+			waits[key.key] = true
+		}
+	}
+	crowd, now := keys("crowd", 1200), start+20*ms
+	for round := 0; len(waits) > 0; round++ {
+		if round == 200 {
+			t.Fatalf("%d keys still wait after %d alarms of keys that concern more checkers", len(waits), round)
+		}
+		d.bus.alarms, sequence = nil, sequence+1
+		for epoch := uint64(2); epoch < 5; epoch++ {
+			d.send(now, report(epoch, sequence, perMinute(now), crowd...))
+		}
+		for range 4 {
+			d.step(now)
+			now += ms
+		}
+		for _, m := range d.bus.alarms {
+			for key := range waits {
+				if strings.Contains(alarmText(m), key) {
+					delete(waits, key)
+				}
+			}
+		}
 	}
 }
 
@@ -152,7 +220,7 @@ func TestAlarmsAreRepeated(t *testing.T) {
 		hits = append(hits, own{fmt.Sprintf("key-%04d", i), 0, 90})
 	}
 	d.exchange(now, report(1, 4, perMinute(now), hits...))
-	d.step(now + 20*ms)
+	d.pass(now + second/2)
 	d.bus.alarms = nil
 	ask(now + second)
 	d.step(now + second)
@@ -188,7 +256,7 @@ func TestAlarmsOfTheLargestRulesFit(t *testing.T) {
 		}
 		d.exchange(start, m)
 	}
-	d.step(start + second)
+	d.pass(start + second)
 	for _, m := range d.bus.alarms {
 		if size := len(encode(t, m)); size > 900<<10 {
 			t.Errorf("an alarm of %d keys has %d bytes", m.GetTotals().Keys(), size)

@@ -270,7 +270,7 @@ func (e *reports) answer(s *shard, requests []*report, applied *storage.Applied)
 	for _, r := range requests {
 		e.send(r, e.answers.Refresh(&r.Report, e.batch, applied, &s.refunds))
 	}
-	s.alarms.Observe(e.batch, applied)
+	s.alarms.Observe(e.batch, applied, e.merger.Reporters())
 }
 
 func (e *reports) send(r *report, m events.Message) {
@@ -312,6 +312,11 @@ const (
 	// checker adds in a large one.
 	minAlarmInterval = 4 * time.Millisecond
 	alarmPerChecker  = 10 * time.Microsecond
+
+	// alarmRows is how many rows an alarm of each shard has, all together: what a checker hears does
+	// not grow with its fleet. One shard's has at least leastAlarmRows.
+	alarmRows      = 1000
+	leastAlarmRows = 16
 )
 
 // sendAlarms sends the shard's alarms, if they are due. An alarm that cannot be sent is lost: the

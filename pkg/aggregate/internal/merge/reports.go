@@ -41,15 +41,16 @@ const none = -1
 type Reports struct {
 	tolerance int64 // how far in the future a bucket may start, in ns
 
-	batch    storage.Batch
-	rules    rules
-	keys     keys
-	settling settling
-	reports  []*Report     // by mark of the batch
-	unbooked storage.Tally // of other hits than admitted ones; nobody reads it
-	counts   []count
-	cells    cells
-	indices  []int32 // the reports' keys are slices of it
+	batch     storage.Batch
+	rules     rules
+	keys      keys
+	settling  settling
+	reports   []*Report     // by mark of the batch
+	reporters []uint64      // by key of the batch, see Reporters
+	unbooked  storage.Tally // of other hits than admitted ones; nobody reads it
+	counts    []count
+	cells     cells
+	indices   []int32 // the reports' keys are slices of it
 }
 
 // NewReports returns a Reports that refuses hits of buckets that start more than tolerance
@@ -87,6 +88,10 @@ func (b *Reports) Merge(
 	return &b.batch
 }
 
+// Reporters says of each key of the last batch which checkers have reported it, by one of 64 bits
+// for each checker: so a set of a few is hardly ever too small. It is valid until the next Merge.
+func (b *Reports) Reporters() []uint64 { return b.reporters }
+
 // Exclude takes in which reports and settlements of the last batch the store has not applied
 // because they are not new, or not covered: the next Merge of the same reports leaves them out.
 func (b *Reports) Exclude(applied *storage.Applied) {
@@ -107,7 +112,7 @@ func (b *Reports) reset(shard uint32, seen storage.State, now int64, reports []*
 		Settled: old.Settled[:0], Credits: old.Credits[:0], Permits: old.Permits[:0],
 		Marks: old.Marks[:0], Ledger: old.Ledger[:0], Keys: old.Keys[:0],
 	}
-	b.reports, b.counts = b.reports[:0], b.counts[:0]
+	b.reports, b.reporters, b.counts = b.reports[:0], b.reporters[:0], b.counts[:0]
 	b.indices = slices.Grow(b.indices[:0], keys)
 	b.rules.reset()
 	b.keys.reset(keys)
@@ -145,6 +150,7 @@ func (b *Reports) key(rule int32, text string) int32 {
 	key, isNew := b.keys.find(rule, text)
 	if isNew {
 		b.batch.Keys = append(b.batch.Keys, storage.Key{Rule: int(rule), Text: text})
+		b.reporters = append(b.reporters, 0)
 	}
 	return key
 }
@@ -156,6 +162,7 @@ func (b *Reports) addKeys(r *Report) {
 	text := string(table.GetKeyText()) // one copy, of which the batch's keys are parts
 	ages, values := table.GetAge(), table.GetValue()
 	from := len(b.indices)
+	reporter := uint64(1) << (r.Epoch * 0x9e3779b97f4a7c15 >> 58) // the top six bits of a hash
 	var at span
 	for i, length := range table.GetKeyLength() {
 		rule, key := r.rules[table.KeyRule[i]], int32(none)
@@ -165,6 +172,7 @@ func (b *Reports) addKeys(r *Report) {
 				at = b.spanOf(rule, table.Rules[table.KeyRule[i]].GetNewest())
 			}
 			key = b.key(rule, text[:length])
+			b.reporters[key] |= reporter
 			b.addCells(r, key, &at, ages[:cells], values[:cells])
 		}
 		b.indices = append(b.indices, key)
