@@ -83,14 +83,12 @@ func TestAlarmsOfManyKeys(t *testing.T) {
 		hits = append(hits, own{fmt.Sprintf("key-%04d", i), 0, 9})
 	}
 	d.exchange(start, report(1, 1, perSecond(start), hits...))
-	for i := range int64(3) {
-		d.step(start + (4*i+6)*ms)
-	}
+	d.step(start + 20*ms)
 	alarms := d.bus.alarms
-	if len(alarms) != 3 || alarms[0].GetTotals().Keys() != 1000 || alarms[2].GetTotals().Keys() != 500 {
+	if len(alarms) != 1 || alarms[0].GetTotals().Keys() != 1000 {
 		t.Fatalf("%d alarms", len(alarms))
 	}
-	if s := d.worker.Stats(); s.Alarms != 3 || s.AlarmKeys != 2500 {
+	if s := d.worker.Stats(); s.Alarms != 1 || s.AlarmKeys != 1000 {
 		t.Errorf("%+v", s)
 	}
 	if alarms[0].GetGeneration() == 0 || alarms[0].GetVersion() != 1 {
@@ -113,9 +111,9 @@ func TestAlarmsOfManyKeys(t *testing.T) {
 	}
 }
 
-// An alarm has room for 1,000 rows. Those of keys that most checkers have reported come
-// first, with their denied hits and their latest totals. No other key waits for ever.
-func TestAlarmsBeginWithWhatConcernsMost(t *testing.T) {
+// An alarm has room for 1,000 keys. Those that most checkers have reported are told, with their
+// denied hits and their latest totals; the others take turns, as they are reported.
+func TestAlarmsAreOfWhatConcernsMost(t *testing.T) {
 	d := newFixture(t, memstore.New())
 	keys := func(prefix string, n int) (all []own) {
 		for i := range n {
@@ -128,54 +126,75 @@ func TestAlarmsBeginWithWhatConcernsMost(t *testing.T) {
 		r.Denied, r.Kind = true, events.RowKind_DENIED
 		return r
 	}
-	d.exchange(start, report(1, 1, perSecond(start), own{"first", 0, 9})) // told at once
-	shared, sequence := keys("shared", 100), uint64(1)
-	d.send(start+3*ms, report(1, 2, perSecond(start), append(keys("own", 2000), shared...)...))
-	for epoch := uint64(2); epoch < 5; epoch++ {
-		m := report(epoch, 1, perSecond(start), shared...)
-		if epoch == 2 {
-			addHits(m, denied(start), shared...)
-		}
-		d.send(start+3*ms, m)
-	}
-	d.bus.alarms = nil
-	for now := start + 5*ms; len(d.bus.alarms) == 0; now += ms {
-		d.step(now)
-	}
-	text := alarmText(d.bus.alarms[0])
-	if n := strings.Count(text, "shared-"); n != 200 || !strings.Contains(text, "shared-0099 0:36") {
-		t.Errorf("the first alarm has %d of 200 rows of keys that four checkers have reported", n)
-	}
-	if n := strings.Count(text, "own-"); n != 800 {
-		t.Errorf("the first alarm has %d rows of other keys, want 800", n)
-	}
-
-	waits := map[string]bool{}
-	for _, key := range keys("own", 2000) {
-		if !strings.Contains(text, key.key) {
-			waits[key.key] = true
-		}
-	}
-	crowd, now := keys("crowd", 1200), start+20*ms
-	for round := 0; len(waits) > 0; round++ {
-		if round == 200 {
-			t.Fatalf("%d keys still wait after %d alarms of keys that concern more checkers", len(waits), round)
-		}
-		d.bus.alarms, sequence = nil, sequence+1
+	shared, own := keys("shared", 100), keys("own", 1200)
+	told, now := map[string]bool{}, start
+	for round := range uint64(12) {
+		d.bus.alarms = nil
+		d.send(now, report(1, round+1, perSecond(now), append(own[:1200:1200], shared...)...))
 		for epoch := uint64(2); epoch < 5; epoch++ {
-			d.send(now, report(epoch, sequence, perMinute(now), crowd...))
+			m := report(epoch, round+1, perSecond(now), shared...)
+			if epoch == 2 {
+				addHits(m, denied(now), shared...)
+			}
+			d.send(now, m)
 		}
-		for range 4 {
+		for range 20 {
 			d.step(now)
 			now += ms
 		}
+		text, news := "", 0
 		for _, m := range d.bus.alarms {
-			for key := range waits {
-				if strings.Contains(alarmText(m), key) {
-					delete(waits, key)
-				}
+			text += alarmText(m) + ", "
+		}
+		if n := strings.Count(text, "shared-"); n != 200 {
+			t.Errorf("%d of 200 rows of keys that four checkers have reported", n)
+		}
+		if want := fmt.Sprintf("shared-0099 0:%d,", 36*(round+1)); !strings.Contains(text, want) {
+			t.Errorf("not told: %s", want)
+		}
+		for key := range strings.SplitSeq(text, ", ") {
+			if name, _, _ := strings.Cut(strings.TrimPrefix(key, "per-second "), " "); strings.HasPrefix(name, "own-") {
+				told[name] = true
+				news++
 			}
 		}
+		if news != 900 {
+			t.Errorf("%d other keys in one alarm, want 900", news)
+		}
+	}
+	if len(told) != 1200 {
+		t.Errorf("%d of 1200 keys of one checker are told after 12 reports", len(told))
+	}
+}
+
+// A key with refunded hits is told in any case, since nobody reports these again.
+func TestAlarmsAreOfRefundedHits(t *testing.T) {
+	d := newFixture(t, memstore.New())
+	var crowd []own
+	for i := range 1500 {
+		crowd = append(crowd, own{fmt.Sprint("crowd-", i), 0, 90})
+	}
+	d.exchange(start, asks(1, start, 100))
+	now := start + 20*ms
+	d.step(now)
+	d.wantAlarms("all know", "per-minute a 0:100")
+	d.send(now, asks(2, start, 0, settle(start, 2, 10, -5)))
+	for epoch := uint64(2); epoch < 4; epoch++ {
+		d.send(now, report(epoch, 1, perMinute(start), crowd...))
+	}
+	text := ""
+	for range 20 {
+		now += ms
+		d.step(now)
+	}
+	for _, m := range d.bus.alarms {
+		text += alarmText(m) + "; "
+	}
+	if !strings.Contains(text, "per-minute a 0:5") || !strings.Contains(text, "per-minute a 0:100") {
+		t.Errorf("the refund is not told, but:\n%.300s…", text)
+	}
+	if n := strings.Count(text, "crowd-"); n != 1000 {
+		t.Errorf("%d other keys are told, want 1000", n)
 	}
 }
 
@@ -215,20 +234,24 @@ func TestAlarmsAreRepeated(t *testing.T) {
 		d.bus.alarms = nil
 	}
 
-	var hits []own
-	for i := range 5000 {
-		hits = append(hits, own{fmt.Sprintf("key-%04d", i), 0, 90})
+	sequence := uint64(4)
+	for i := range 5 {
+		var hits []own
+		for j := range 1000 {
+			hits = append(hits, own{fmt.Sprintf("key-%d-%d", i, j), 0, 90})
+		}
+		d.exchange(now+int64(i)*10*ms, report(1, sequence, perMinute(now), hits...))
+		sequence++
 	}
-	d.exchange(now, report(1, 4, perMinute(now), hits...))
 	d.pass(now + second/2)
 	d.bus.alarms = nil
 	ask(now + second)
 	d.step(now + second)
-	if n := len(d.bus.alarms); n != 2 || d.bus.alarms[0].GetTotals().Keys() != 1000 {
+	if n := len(d.bus.alarms); n != 1 || d.bus.alarms[0].GetTotals().Keys() > 2000 {
 		t.Errorf("%d alarms are repeated of 5000 keys", n)
 	}
 	store.Lose()
-	d.exchange(now+2*second, report(1, 5, perMinute(now), own{"new", 0, 90}))
+	d.exchange(now+2*second, report(1, sequence, perMinute(now), own{"new", 0, 90}))
 	d.step(now + 3*second)
 	d.bus.alarms = nil
 	ask(now + 4*second)
@@ -254,7 +277,7 @@ func TestAlarmsOfTheLargestRulesFit(t *testing.T) {
 			addHits(m, rule, hits...)
 			keys++
 		}
-		d.exchange(start, m)
+		d.exchange(start+int64(part)*10*ms, m)
 	}
 	d.pass(start + second)
 	for _, m := range d.bus.alarms {

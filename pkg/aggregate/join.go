@@ -98,7 +98,7 @@ func (w *Worker) makeShards(n int, kept []storage.State) {
 			number:  uint32(i),
 			reports: queue.New[*report](gather, w.o.BatchKeys),
 			leases:  queue.New[*merge.LeaseRequest](gatherLeases, min(w.o.BatchKeys, merge.MaxLeases)),
-			alarms:  alarm.NewQueue(uint32(i), max(alarmRows/n, leastAlarmRows)),
+			alarms:  alarm.NewQueue(uint32(i), max(alarmKeys/n, 1)),
 		}
 		all[i].retryAt.Store(queue.Never)
 	}

@@ -313,10 +313,9 @@ const (
 	minAlarmInterval = 4 * time.Millisecond
 	alarmPerChecker  = 10 * time.Microsecond
 
-	// alarmRows is how many rows an alarm of each shard has, all together: what a checker hears does
-	// not grow with its fleet. One shard's has at least leastAlarmRows.
-	alarmRows      = 1000
-	leastAlarmRows = 16
+	// alarmKeys is of how many keys an alarm of each shard is, all together, so that what a checker
+	// hears does not grow with its fleet. One shard's is of one at least.
+	alarmKeys = 1000
 )
 
 // sendAlarms sends the shard's alarms, if they are due. An alarm that cannot be sent is lost: the

@@ -55,7 +55,7 @@ func (t *table) message(entries []entry, fleet int64) (*events.Table, []entry) {
 	index := make(map[int]uint32, 1)
 	for i := range entries {
 		e := &entries[i]
-		full := i >= maxKeys || len(m.Age)+len(e.totals) > maxCells || len(m.KeyText)+len(e.text) > maxText
+		full := i >= maxRows || len(m.Age)+len(e.totals) > maxCells || len(m.KeyText)+len(e.text) > maxText
 		if i > 0 && full {
 			return m, entries[i:]
 		}

@@ -12,33 +12,28 @@ import (
 )
 
 // Queue holds the totals of one shard's keys near their limit until the next alarm. However often a
-// key is reported meanwhile, only its latest totals are sent. The number of keys in an alarm is
-// bounded; the others wait for a later one. Its methods are safe for concurrent use.
+// key is reported meanwhile, only its latest totals are sent. If there are too many keys for one
+// alarm, those that most checkers have reported are, and the others when they are reported again:
+// they would be old news by then. Its methods are safe for concurrent use.
 type Queue struct {
 	shard uint32
-	most  int // rows in an alarm
+	most  int // keys in an alarm
 
 	mu      sync.Mutex
 	state   storage.State
 	made    int64 // when the newest report in the totals was made, by the fleet's time
 	pending table
-	taken   table // memory to work with
 	recent  recent
 	nextDue int64 // own time
-	flush   bool  // the next alarm has all rows
+	flush   bool  // the next alarm has all keys
 
 	net    []storage.Cell // memory to work with
 	counts []int64        // the same
 }
 
-// waitingAlarms is for how many alarms keys may wait. A key for which that leaves no room is told
-// when it is reported next.
-const waitingAlarms = 64
-
-// NewQueue returns an empty queue of a shard, whose alarms have at most so many rows. (A key has
-// one, and others for its denied and refunded hits.)
+// NewQueue returns an empty queue of a shard, whose alarms are of at most so many keys.
 func NewQueue(shard uint32, most int) *Queue {
-	return &Queue{shard: shard, most: most, pending: newTable(), taken: newTable(), recent: newRecent()}
+	return &Queue{shard: shard, most: most, pending: newTable(), recent: newRecent()}
 }
 
 // Observe keeps the totals of those keys of an applied batch that have reached half of their limit;
@@ -74,9 +69,6 @@ func (q *Queue) Observe(batch *storage.Batch, applied *storage.Applied, reporter
 			weighed.totals = q.net
 		}
 		if !q.isNearLocked(rule, &weighed, batch.Now) && !pairs.FreesPermits(key) {
-			continue
-		}
-		if len(q.pending.entries) >= waitingAlarms*q.most && !q.pending.has(rule, key.Text) {
 			continue
 		}
 		q.pending.put(rule, key.Text, e)
@@ -125,7 +117,7 @@ func (q *Queue) Repeat() {
 	q.recent.wanted = true
 }
 
-// Take returns the messages that are due at own time now, with the number of rows in them, and
+// Take returns the messages that are due at own time now, with the number of keys in them, and
 // forgets them; fleet is the fleet's time. The next ones are due after interval nanoseconds.
 func (q *Queue) Take(now, fleet, interval int64) (messages [][]byte, keys int, err error) {
 	q.mu.Lock()
@@ -140,15 +132,14 @@ func (q *Queue) Take(now, fleet, interval int64) (messages [][]byte, keys int, e
 	if len(q.pending.entries) == 0 || now < q.nextDue {
 		return messages, keys, nil
 	}
-	most := q.most
-	if q.flush {
-		most = math.MaxInt
+	if !q.flush {
+		q.pending.thin(q.most)
 	}
 	q.nextDue, q.flush = now+interval, false
-	q.pending.moveTo(&q.taken, most)
-	q.recent.add(&q.taken)
-	messages, err = q.taken.messages(messages, q.envelopeLocked(q.made), fleet)
-	return messages, keys + len(q.taken.entries), err
+	defer q.pending.clear()
+	q.recent.add(&q.pending)
+	messages, err = q.pending.messages(messages, q.envelopeLocked(q.made), fleet)
+	return messages, keys + len(q.pending.entries), err
 }
 
 // recentLocked returns the totals to send again at own time now: of keys that are still near their

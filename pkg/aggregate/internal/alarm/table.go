@@ -12,17 +12,19 @@ import (
 // Bounds of one alarm message; more totals take several.
 const (
 	maxKeys  = 1000
+	maxRows  = 3 * maxKeys // a key's admitted, denied and refunded hits
 	maxCells = 32 << 10
 	maxText  = 256 << 10 // bytes
 )
 
-// table holds totals of keys, in an order that the same run repeats.
+// table holds totals of keys, in the order in which they came, so that the same run gives the same
+// messages.
 type table struct {
 	rules   []storage.Rule
 	ruleAt  map[storage.RuleID]int
 	entries []entry
 	entryAt map[keyID]int
-	moves   int // how often moveTo was called
+	from    int // where thin begins to look
 }
 
 type keyID struct {
@@ -37,7 +39,6 @@ type entry struct {
 	level   window.Level // of a rule that drains
 
 	reporters uint64 // since its last alarm: see Observe
-	since     int    // moves of its table when it came
 }
 
 func newTable() table {
@@ -59,111 +60,77 @@ func (t *table) put(r *storage.Rule, text string, e entry) {
 		at = len(t.entries)
 		t.entryAt[e.keyID] = at
 		t.entries = append(t.entries, e)
-		t.entries[at].since = t.moves
 	}
-	old := &t.entries[at]
-	e.reporters, e.since = e.reporters|old.reporters, old.since
-	if e.version < old.version { // batches of one shard may end in another order than begun
-		old.reporters = e.reporters
+	e.reporters |= t.entries[at].reporters
+	if e.version < t.entries[at].version { // batches of one shard may end in another order than begun
+		t.entries[at].reporters = e.reporters
 		return
 	}
-	*old = e
+	t.entries[at] = e
 }
 
-// has reports whether a key of a rule is in the table.
-func (t *table) has(r *storage.Rule, text string) bool {
-	rule, ok := t.ruleAt[r.ID()]
-	if ok {
-		_, ok = t.entryAt[keyID{rule, text}]
-	}
-	return ok
-}
-
-// moveTo moves at most so many rows to another table, whose own are dropped: those of the keys that
-// most checkers are concerned with, or that have waited for long.
-func (t *table) moveTo(to *table, most int) {
-	to.clear()
-	t.moves++
+// thin leaves the rows of at most so many keys: those that most checkers have reported; of equal
+// ones, now these and now those. Keys of refunded hits stay as well, since nobody reports them
+// again. The table is good only for messages afterwards.
+func (t *table) thin(most int) {
 	if len(t.entries) <= most {
-		*t, *to = *to, *t
-		t.moves = to.moves
 		return
 	}
-	goes := t.choose(most)
-	for i := len(t.entries) - 1; i >= 0; i-- { // backwards, as the last one takes the place of what goes
-		if e := t.entries[i]; goes[i] {
-			to.put(&t.rules[e.rule], e.text, e)
-			t.remove(i)
+	stays, byRank := make([]bool, len(t.entries)), [65]int{}
+	for i := range t.entries {
+		switch {
+		case t.rules[t.entries[i].rule].Kind == storage.Refunded:
+			stays[t.leader(i)] = true
+		case t.leader(i) == i:
+			byRank[t.rank(i)]++
 		}
 	}
-}
-
-func (t *table) remove(i int) {
-	last := len(t.entries) - 1
-	delete(t.entryAt, t.entries[i].keyID)
-	if i != last {
-		t.entries[i] = t.entries[last]
-		t.entryAt[t.entries[i].keyID] = i
-	}
-	t.entries[last] = entry{}
-	t.entries = t.entries[:last]
-}
-
-// choose says of each row whether it goes first, if at most so many may. A key's denied hits mean
-// nothing without its admitted ones, so they go together.
-func (t *table) choose(most int) []bool {
-	rows, byRank := make([]int, len(t.entries)), [ranks]int{}
-	for i := range t.entries {
-		leader := t.leader(i)
-		rows[leader]++
-		byRank[t.rank(leader)]++
-	}
-	floor := ranks - 1 // all keys above it go, and the first of those that are on it
+	floor := len(byRank) - 1 // all keys above it stay, and some of those that are on it
 	for floor > 0 && byRank[floor] <= most {
 		most -= byRank[floor]
 		floor--
 	}
-	goes := make([]bool, len(t.entries))
-	for i, n := range rows {
-		switch rank := t.rank(i); {
-		case rank > floor:
-			goes[i] = true
-		case rank == floor && n <= most:
-			goes[i] = true
-			most -= n
+	t.from += most
+	for n := range t.entries {
+		i := (t.from + n) % len(t.entries)
+		if rank := t.rank(i); t.leader(i) == i && rank >= floor {
+			if rank == floor {
+				if most == 0 {
+					continue
+				}
+				most--
+			}
+			stays[i] = true
 		}
 	}
-	for i := range t.entries {
-		goes[i] = goes[t.leader(i)]
+	kept := t.entries[:0]
+	for i, e := range t.entries {
+		if stays[t.leader(i)] {
+			kept = append(kept, e)
+		}
 	}
-	return goes
+	clear(t.entries[len(kept):])
+	t.entries = kept
 }
 
-// leader returns the row that decides when row i goes: that of the key's admitted hits, if there is
-// one.
+// rank is by how many checkers the key of a row was reported.
+func (t *table) rank(i int) int { return bits.OnesCount64(t.entries[i].reporters) }
+
+// leader returns the row of the same key's admitted hits, without which its others mean nothing; if
+// there is none, row i itself.
 func (t *table) leader(i int) int {
 	e := &t.entries[i]
-	if id := t.rules[e.rule].ID(); id.Kind != storage.Admitted {
-		id.Kind = storage.Admitted
-		if rule, ok := t.ruleAt[id]; ok {
-			if at, ok := t.entryAt[keyID{rule, e.text}]; ok {
-				return at
-			}
+	id := t.rules[e.rule].ID()
+	if id.Kind == storage.Admitted {
+		return i
+	}
+	id.Kind = storage.Admitted
+	if rule, ok := t.ruleAt[id]; ok {
+		if at, ok := t.entryAt[keyID{rule, e.text}]; ok {
+			return at
 		}
 	}
 	return i
-}
-
-// Each checker that is concerned with a key raises its rank by one, and so does waiting for
-// movesPerRank alarms: no key waits for ever.
-const (
-	ranks        = 128
-	movesPerRank = 4
-)
-
-func (t *table) rank(i int) int {
-	e := &t.entries[i]
-	return min(bits.OnesCount64(e.reporters)+(t.moves-e.since)/movesPerRank, ranks-1)
 }
 
 func (t *table) clear() {
