@@ -49,8 +49,8 @@ func newCommand() *cobra.Command {
 	cmd := newRun()
 	cmd.Use, cmd.Long, cmd.Args = "loadtest", summary, flags.NoArguments
 	cmd.Version = version.Get().Line("loadtest")
-	cmd.AddCommand(newRun(), newSim(), newReplayLive(), newHTTP(), newPeers(), newShapes(),
-		newScenarios())
+	cmd.AddCommand(newRun(), newSim(), newReplayLive(), newHTTP(), newPeers(), newTorture(),
+		newShapes(), newScenarios())
 	return cmd
 }
 

@@ -111,7 +111,7 @@ func target(name string) (path string, regular bool, err error) {
 	return path, info.Mode().IsRegular(), nil
 }
 
-func writeJSON(w io.Writer, f result.File) error {
+func writeJSON(w io.Writer, f any) error {
 	e := json.NewEncoder(w)
 	e.SetIndent("", " ")
 	return e.Encode(f)

@@ -42,7 +42,7 @@ type Options struct {
 	Tolerance time.Duration
 	// Timeout is how long the store may take for one call; default 3 s.
 	Timeout time.Duration
-	// Forget is how long after its last hello a checker counts as live; default 15 s. It is at
+	// Forget is how long after its last hello a checker counts as live; default 8 s. It is at
 	// least six times the longest time between a checker's hellos: after a sixth of it, or 2.5 s if
 	// that is more, a worker that has just started reckons that it has heard all of them.
 	Forget time.Duration
@@ -144,7 +144,7 @@ func (o Options) withDefaults() (Options, error) {
 	o.BatchKeys = cmp.Or(o.BatchKeys, 2000)
 	o.Tolerance = cmp.Or(o.Tolerance, 5*time.Second)
 	o.Timeout = cmp.Or(o.Timeout, 3*time.Second)
-	o.Forget = cmp.Or(o.Forget, 15*time.Second)
+	o.Forget = cmp.Or(o.Forget, 8*time.Second)
 	o.MaxCheckers = cmp.Or(o.MaxCheckers, 10_000)
 	o.MaxWindow = cmp.Or(o.MaxWindow, events.MaxWindow)
 	o.MaxRules = cmp.Or(o.MaxRules, 100_000)

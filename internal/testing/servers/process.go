@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"runtime"
@@ -20,10 +21,15 @@ type process struct {
 	done chan struct{} // closed once the child has ended and has been waited for
 }
 
-// startProcess starts a command and sees to it that it does not outlive this process.
-func startProcess(path string, args ...string) (*process, error) {
+// startProcess starts a command and sees to it that it does not outlive this process. What it
+// prints also goes to output, if that is not nil.
+func startProcess(path string, output io.Writer, args ...string) (*process, error) {
 	p := &process{cmd: exec.Command(path, args...), done: make(chan struct{})}
-	p.cmd.Stdout, p.cmd.Stderr = &p.log, &p.log
+	var log io.Writer = &p.log
+	if output != nil {
+		log = io.MultiWriter(log, output)
+	}
+	p.cmd.Stdout, p.cmd.Stderr = log, log
 	// A grandchild that holds the output open (Redis forks to save) must not hold up Wait. But what
 	// the child has said last is why it has ended.
 	p.cmd.WaitDelay = 10 * time.Second

@@ -11,7 +11,7 @@ const (
 	// maxCheckers bounds how many checkers are told apart; beyond it, new ones are not counted.
 	maxCheckers = 1 << 16
 	// Every checker says hello within forget/helloShare, which is at least leastListening: by
-	// default a checker says hello every 2 s, and counts for 15 s.
+	// default a checker says hello every 2 s, and counts for 8 s.
 	helloShare     = 6
 	leastListening = int64(2500 * time.Millisecond)
 	// deaf is after how long without a hello, or a message of its own, an aggregator hears nobody.

@@ -1,0 +1,152 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/offpath-io/offpath/internal/flags"
+	"github.com/offpath-io/offpath/loadtest/torture"
+)
+
+const tortureSummary = `
+Plays faults on a fleet of real processes, and looks whether it keeps what docs/reliability.md
+promises: processes are killed, stopped and frozen, links are cut, slow and one-way, Redis loses
+data. It builds the daemons and nats-server from the sources it is run in, and needs redis-server.
+
+The seed decides the faults. The exit status is 1 if a promise was broken.`
+
+// errViolated says that a promise was broken.
+var errViolated = errors.New("promises were broken: see violations above")
+
+func newTorture() *cobra.Command {
+	o := torture.Options{Duration: 10 * time.Minute, Seed: 1, Race: true}
+	minutes, out := 10.0, output{}
+	cmd := &cobra.Command{
+		Use: "torture", Short: "faults of all kinds on a fleet of real processes", Long: tortureSummary,
+		Args: flags.NoArguments,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := out.check(); err != nil {
+				return err
+			}
+			o.Duration = time.Duration(minutes * float64(time.Minute))
+			o.Progress = cmd.ErrOrStderr()
+			return runTorture(cmd, o, &out)
+		},
+	}
+	flags.Topic(cmd, "Faults", func(s *pflag.FlagSet) {
+		flags.Add(s, &minutes, "minutes", "go on for `N` minutes, and to the end of the last round",
+			flags.Float(0.1, 24*60))
+		flags.Add(s, &o.Seed, "seed", "`N` decides the faults", flags.Uint64)
+		flags.Add(s, &o.Faults, "faults", "`KINDS` of faults, with commas between; all of: "+
+			kindNames(torture.Kinds), readKinds)
+	})
+	flags.Topic(cmd, "Fleet", func(s *pflag.FlagSet) {
+		s.BoolVar(&o.Race, "race", o.Race, "build the daemons with the race detector")
+	})
+	flags.Topic(cmd, "Output", func(s *pflag.FlagSet) {
+		s.StringVar(&out.json, "json", "", "`FILE` for all that was found as JSON; - prints it "+
+			"instead of the table")
+	})
+	return cmd
+}
+
+// kinds are as a flag has them.
+type kinds []torture.Kind
+
+func kindNames(list []torture.Kind) string {
+	names := make([]string, len(list))
+	for i, k := range list {
+		names[i] = string(k)
+	}
+	return strings.Join(names, ",")
+}
+
+func readKinds(text string) (list []torture.Kind, err error) {
+	for name := range strings.SplitSeq(text, ",") {
+		k := torture.Kind(strings.TrimSpace(name))
+		if !slices.Contains(torture.Kinds, k) {
+			return nil, fmt.Errorf("%q: want some of %s", k, kindNames(torture.Kinds))
+		}
+		list = append(list, k)
+	}
+	return list, nil
+}
+
+func runTorture(cmd *cobra.Command, o torture.Options, out *output) error {
+	r, err := torture.Run(cmd.Context(), o)
+	if len(r.Faults) > 0 {
+		switch {
+		case out.json == "-":
+			err = errors.Join(err, writeJSON(cmd.OutOrStdout(), r))
+		case out.json != "":
+			err = errors.Join(err, toFile(out.json, func(w io.Writer) error { return writeJSON(w, r) }))
+		}
+		if out.json != "-" {
+			printTorture(cmd.OutOrStdout(), &r)
+		}
+	}
+	switch {
+	case err != nil:
+		return err
+	case len(r.Violations) > 0:
+		return errViolated
+	case r.Interrupted:
+		return errInterrupted
+	}
+	return nil
+}
+
+func printTorture(to io.Writer, r *torture.Result) {
+	byKind := map[torture.Kind]int{}
+	for _, f := range r.Faults {
+		byKind[f.Kind]++
+	}
+	t := tabwriter.NewWriter(to, 0, 0, 2, ' ', 0)
+	row := func(what, format string, args ...any) {
+		fmt.Fprintf(t, "%s\t%s\n", what, fmt.Sprintf(format, args...))
+	}
+	row("faults", "%d in %.0f s, %d rounds", len(r.Faults), r.Seconds, r.Rounds)
+	for _, k := range torture.Kinds {
+		if byKind[k] > 0 {
+			row("  "+string(k), "%d", byKind[k])
+		}
+	}
+	q := &r.Requests
+	row("requests", "%d: %d allowed, %d denied; %d over RLS", q.Asked, q.Allowed, q.Denied, q.OverRLS)
+	row("  of live checkers", "p50 %.1f ms, p99 %.1f ms, longest %.0f ms; %d not answered in time",
+		q.P50, q.P99, q.Longest, q.Late)
+	row("  of others", "%d: killed, stopped or frozen meanwhile", q.Excused)
+	longest := 0.0
+	for _, rest := range r.Rests {
+		longest = max(longest, rest.After)
+	}
+	row("at rest again", "after %.1f s at most", longest)
+	n := &r.Counts
+	row("hits allowed", "%d, and perhaps %d more of requests without an answer", n.Allowed, n.Uncertain)
+	row("  in the ledger", "%d", n.Ledger)
+	row("  dropped, as checkers say", "%d", n.Dropped)
+	row("  lost by Redis", "%d", n.StoreLost)
+	row("  gone with killed checkers", "%d (they held %d)",
+		max(n.Allowed-n.Ledger-n.Dropped-n.StoreLost, 0), n.Held)
+	for _, rule := range r.Rules {
+		row("over the limit of "+rule.Rule, "%+.1f %% in the worst window, %+.1f %% at rest",
+			100*rule.Worst, 100*rule.AtRest)
+	}
+	row("the machine stood still", "%.1f %% of the time", 100*r.StoodStill)
+	row("violations", "%d", len(r.Violations))
+	_ = t.Flush() // as with all that is printed
+	for _, v := range r.Violations {
+		fmt.Fprintf(to, "  %7.2f s  %s: %s\n", v.At, v.What, v.Text)
+	}
+	if len(r.Violations) > 0 {
+		fmt.Fprintf(to, "repeat the faults with: %s\n", r.Command)
+	}
+}

@@ -1,0 +1,405 @@
+package torture
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/offpath-io/offpath/loadtest/torture/link"
+)
+
+// Kind is what a fault does.
+type Kind string
+
+// The kinds of faults.
+const (
+	Kill      Kind = "kill"      // a process, as a crash does; it is started again
+	Stop      Kind = "stop"      // a process, in order; likewise
+	Pause     Kind = "pause"     // a process, or Redis: it stands still
+	Partition Kind = "partition" // a part from another one, one way or both
+	Slow      Kind = "slow"      // all links of a part: delay, jitter, loss, a narrow line
+	Cut       Kind = "cut"       // all connections of a part, once
+	Restart   Kind = "restart"   // Redis, in order: it keeps its data
+	Lose      Kind = "lose"      // all data of Redis
+	Rollback  Kind = "rollback"  // Redis goes back to an older snapshot
+	Full      Kind = "full"      // Redis takes no more data: maxmemory is reached
+	Rules     Kind = "rules"     // a limit changes, or the file is invalid for a while
+)
+
+// Kinds are all of them.
+var Kinds = []Kind{Kill, Stop, Pause, Partition, Slow, Cut, Restart, Lose, Rollback, Full, Rules}
+
+// weights are how often each kind is drawn, beside the others.
+var weights = map[Kind]int{
+	Kill: 4, Stop: 3, Pause: 5, Partition: 6, Slow: 4, Cut: 3, Restart: 1, Lose: 1, Rollback: 1, Full: 1, Rules: 2,
+}
+
+// fault is one that has been drawn.
+type fault struct {
+	at     time.Duration // from the start of its round
+	length time.Duration
+	kind   Kind
+	target int     // of those that the kind can have
+	peer   int     // of a partition
+	ways   int     // of a partition: 1 to, 2 from, 3 both
+	degree float64 // how bad, 0 to 1
+}
+
+// Faults last as long as these, at least and at most.
+const (
+	shortest = 100 * time.Millisecond
+	longest  = 8 * time.Second
+)
+
+// draw draws the faults of one round, about one in a second.
+func draw(random *rand.Rand, kinds []Kind, round time.Duration) (faults []fault) {
+	var urn []Kind
+	for _, k := range kinds {
+		urn = append(urn, slices.Repeat([]Kind{k}, weights[k])...)
+	}
+	at := time.Duration(0)
+	for {
+		at += time.Duration(random.ExpFloat64() * float64(time.Second))
+		f := fault{at: at, kind: urn[random.IntN(len(urn))], target: random.IntN(1 << 20), peer: random.IntN(1 << 20),
+			ways: 1 + random.IntN(3), degree: random.Float64()}
+		// As many short ones as long ones, by order of magnitude.
+		span := math.Log(float64(longest) / float64(shortest))
+		f.length = time.Duration(float64(shortest) * math.Exp(random.Float64()*span))
+		if at >= round {
+			return faults
+		}
+		f.length = min(f.length, round-at)
+		faults = append(faults, f)
+	}
+}
+
+// storm plays faults on a fleet.
+type storm struct {
+	fleet   *fleet
+	traffic *traffic
+	start   time.Time
+
+	mu        sync.Mutex
+	runs      []FaultRun
+	active    map[int]func(*wire) link.Faults // what faults do to links
+	next      int
+	redisBusy bool
+	limit     int         // of changingLimits
+	losses    []time.Time // when the store lost data
+	storeLost int64
+	troubles  []error // what could not be done: of the campaign, not of the fleet
+}
+
+// errBusy says that another fault has the target: nothing was done.
+var errBusy = errors.New("another fault has it")
+
+// play plays one fault to its end, at the latest until ctx is done.
+func (s *storm) play(ctx context.Context, f fault) {
+	begun := time.Now()
+	run := FaultRun{At: seconds(begun.Sub(s.start)), Kind: f.kind}
+	var err error
+	switch f.kind {
+	case Kill, Stop:
+		err = s.replace(ctx, f, &run)
+	case Pause:
+		err = s.pause(ctx, f, &run)
+	case Partition, Slow:
+		err = s.disturb(ctx, f, &run)
+	case Cut:
+		run.Target = s.anyone(f.target).name
+		for _, w := range s.fleet.links {
+			if w.from == run.Target || w.to == run.Target {
+				w.Cut()
+			}
+		}
+	case Restart, Lose, Rollback, Full:
+		err = s.hurtStore(ctx, f, &run)
+	case Rules:
+		err = s.changeRules(ctx, f, &run)
+	}
+	if f.kind != Cut {
+		run.For = seconds(time.Since(begun))
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case errors.Is(err, errBusy):
+	case err != nil:
+		s.troubles = append(s.troubles, fmt.Errorf("%s of %s: %w", f.kind, run.Target, err))
+	default:
+		s.runs = append(s.runs, run)
+	}
+}
+
+func (s *storm) anyone(n int) *part {
+	all := s.fleet.parts()
+	return all[n%len(all)]
+}
+
+// lasts returns after a time, or when the storm is over.
+func lasts(ctx context.Context, d time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(d):
+	}
+}
+
+// replace ends a process, by force or in order, and starts it again.
+func (s *storm) replace(ctx context.Context, f fault, run *FaultRun) error {
+	p := s.anyone(f.target)
+	run.Target = p.name
+	if !p.take() {
+		return errBusy
+	}
+	defer p.release()
+	var held int64
+	if checker := slices.Index(s.fleet.checkers, p); checker >= 0 {
+		since := time.Now()
+		m, err := p.metrics(context.Background())
+		if err != nil {
+			return err
+		}
+		held = int64(m["offpath_hits_pending"] + m["offpath_hits_in_flight"])
+		defer func() { // what it took in after that is known only now
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			p.lives[len(p.lives)-2].held += s.traffic.allowedSince(checker, since)
+		}()
+	}
+	_, dial, _ := p.current()
+	p.ends(held)
+	var err error
+	if f.kind == Kill {
+		err = p.program.Kill()
+	} else {
+		err = p.program.StopWithin(stopPatience)
+	}
+	if err != nil {
+		return err
+	}
+	if dial != nil {
+		dial.close()
+	}
+	lasts(ctx, f.length)
+	if err := p.restart(context.Background()); err != nil {
+		return err
+	}
+	if p.rls == "" {
+		p.begin(nil)
+		return nil
+	}
+	return p.serve(context.Background())
+}
+
+func (s *storm) pause(ctx context.Context, f fault, run *FaultRun) error {
+	if n := len(s.fleet.parts()); f.target%(n+1) == n {
+		run.Target = "redis"
+		if !s.takeRedis() {
+			return errBusy
+		}
+		defer s.releaseRedis()
+		if err := s.fleet.redis.Pause(); err != nil {
+			return err
+		}
+		lasts(ctx, f.length)
+		return s.fleet.redis.Resume()
+	}
+	p := s.anyone(f.target)
+	run.Target = p.name
+	if !p.take() {
+		return errBusy
+	}
+	defer p.release()
+	if err := p.freeze(); err != nil {
+		return err
+	}
+	lasts(ctx, f.length)
+	return p.thaw()
+}
+
+// disturb puts faults on links for a while.
+func (s *storm) disturb(ctx context.Context, f fault, run *FaultRun) error {
+	all := s.fleet.links
+	one := all[f.target%len(all)]
+	run.Target = one.from
+	effect := link.Faults{HoldTo: f.ways&1 != 0, HoldFrom: f.ways&2 != 0}
+	hits := func(w *wire) bool { return w.from == one.from && sort(w.to) == sort(one.to) }
+	switch {
+	case f.kind == Partition && f.degree < 0.3: // from one server: the part still reaches others
+		run.Target = one.from + " and " + one.to
+		hits = func(w *wire) bool { return w == one }
+	case f.kind == Partition:
+		run.Target = one.from + " and all " + sort(one.to)
+	default:
+		effect = link.Faults{
+			Delay:  time.Duration(f.degree * float64(300*time.Millisecond)),
+			Jitter: time.Duration(f.degree * float64(100*time.Millisecond)),
+			Loss:   0.2 * f.degree,
+		}
+		if f.ways == 1 {
+			effect.Rate = 20_000
+		}
+		hits = func(w *wire) bool { return w.from == one.from }
+	}
+	run.Detail = fmt.Sprintf("%+v", effect)
+	end := s.put(func(w *wire) link.Faults {
+		if hits(w) {
+			return effect
+		}
+		return link.Faults{}
+	})
+	lasts(ctx, f.length)
+	end()
+	return nil
+}
+
+// sort is the sort of part that a name is of.
+func sort(name string) string {
+	for i := range name {
+		if name[i] == '-' {
+			return name[:i]
+		}
+	}
+	return name
+}
+
+// put has a fault work on all links, beside the others, until end is called.
+func (s *storm) put(effect func(*wire) link.Faults) (end func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	number := s.next
+	s.next++
+	s.active[number] = effect
+	s.applyLocked()
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		delete(s.active, number)
+		s.applyLocked()
+	}
+}
+
+// applyLocked gives each link the worst of all faults that work on it.
+func (s *storm) applyLocked() {
+	for _, w := range s.fleet.links {
+		var worst link.Faults
+		for _, effect := range s.active {
+			e := effect(w)
+			worst.Delay, worst.Jitter = max(worst.Delay, e.Delay), max(worst.Jitter, e.Jitter)
+			worst.Loss = max(worst.Loss, e.Loss)
+			if e.Rate > 0 && (worst.Rate == 0 || e.Rate < worst.Rate) {
+				worst.Rate = e.Rate
+			}
+			worst.HoldTo, worst.HoldFrom = worst.HoldTo || e.HoldTo, worst.HoldFrom || e.HoldFrom
+			worst.Refuse = worst.Refuse || e.Refuse
+		}
+		w.Set(worst)
+	}
+}
+
+func (s *storm) takeRedis() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	was := s.redisBusy
+	s.redisBusy = true
+	return !was
+}
+
+func (s *storm) releaseRedis() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.redisBusy = false
+}
+
+// snapshot is the file to roll back to.
+func (s *storm) snapshot() string { return filepath.Join(s.fleet.dir, "snapshot.rdb") }
+
+// save makes a snapshot, unless Redis is in somebody's hands.
+func (s *storm) save(ctx context.Context) error {
+	if !s.takeRedis() {
+		return nil
+	}
+	defer s.releaseRedis()
+	return s.fleet.redis.SaveTo(ctx, s.snapshot())
+}
+
+// settle is how long what is under way to Redis may take to get there.
+const settle = 200 * time.Millisecond
+
+// hurtStore does something to Redis. What it loses is known to the hit: nobody reaches it meanwhile.
+func (s *storm) hurtStore(ctx context.Context, f fault, run *FaultRun) error {
+	run.Target = "redis"
+	if !s.takeRedis() {
+		return errBusy
+	}
+	defer s.releaseRedis()
+	background := context.Background()
+	if f.kind == Full {
+		if err := s.fleet.admin.ConfigSet(background, "maxmemory", "1").Err(); err != nil {
+			return err
+		}
+		lasts(ctx, f.length)
+		return s.fleet.admin.ConfigSet(background, "maxmemory", "0").Err()
+	}
+	end := s.put(func(w *wire) link.Faults {
+		return link.Faults{HoldTo: w.to == "redis", HoldFrom: w.to == "redis"}
+	})
+	defer end()
+	time.Sleep(settle)
+	before, err := s.fleet.ledger(background)
+	if err != nil {
+		return err
+	}
+	switch f.kind {
+	case Restart:
+		err = s.fleet.redis.RestartInOrder(background)
+	case Lose:
+		err = s.fleet.admin.FlushAll(background).Err()
+	case Rollback:
+		err = s.fleet.redis.RestartFrom(background, s.snapshot())
+	}
+	if err != nil {
+		return err
+	}
+	after, err := s.fleet.ledger(background)
+	if err != nil {
+		return err
+	}
+	run.Detail = fmt.Sprintf("%d hits lost of %d", before-after, before)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.storeLost += before - after
+	if f.kind != Restart {
+		s.losses = append(s.losses, time.Now())
+	}
+	return nil
+}
+
+// changingLimits are those between which the limit of a rule changes.
+var changingLimits = []int{100, 60, 150}
+
+// changeRules changes a limit, or makes the file invalid for a while.
+func (s *storm) changeRules(ctx context.Context, f fault, run *FaultRun) error {
+	run.Target = "rules"
+	if f.degree < 0.3 {
+		run.Detail = "invalid"
+		if err := s.fleet.writeRules("rules: [{ name: changing, limit: many }]\n"); err != nil {
+			return err
+		}
+		lasts(ctx, f.length)
+	}
+	s.mu.Lock()
+	if f.degree >= 0.3 {
+		s.limit = (s.limit + 1 + f.peer%2) % len(changingLimits)
+		run.Detail = fmt.Sprintf("limit %d", changingLimits[s.limit])
+	}
+	text := rulesText(changingLimits[s.limit])
+	s.mu.Unlock()
+	return s.fleet.writeRules(text)
+}

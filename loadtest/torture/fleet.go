@@ -1,0 +1,363 @@
+package torture
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/offpath-io/offpath/internal/testing/servers"
+	"github.com/offpath-io/offpath/loadtest/torture/link"
+	"github.com/offpath-io/offpath/pkg/aggregate/redisstore"
+)
+
+// How many there are of each part.
+const (
+	natsServers = 3
+	aggregators = 2
+	checkers    = 4
+)
+
+// fleet are all processes, and the links between them.
+type fleet struct {
+	dir         string
+	rules       string // the checkers' file
+	redis       *servers.Redis
+	admin       *redis.Client // not through a link
+	nats        []*part
+	aggregators []*part
+	checkers    []*part
+	links       []*wire
+}
+
+// wire is the link from one part to another.
+type wire struct {
+	*link.Link
+	from, to string
+}
+
+// parts are all processes but Redis.
+func (f *fleet) parts() []*part {
+	return append(append(append([]*part(nil), f.nats...), f.aggregators...), f.checkers...)
+}
+
+// startFleet builds the programs, and starts them. The caller ends the fleet, also after an error.
+func startFleet(ctx context.Context, o Options) (f *fleet, err error) {
+	f = &fleet{}
+	if f.dir, err = os.MkdirTemp("", "offpath-torture-"); err != nil {
+		return f, fmt.Errorf("torture: %w", err)
+	}
+	if err := f.build(ctx, o.Race); err != nil {
+		return f, err
+	}
+	f.rules = filepath.Join(f.dir, "rules.yaml")
+	if err := f.writeRules(rulesText(changingLimits[0])); err != nil {
+		return f, err
+	}
+	if f.redis, err = servers.StartRedis(ctx, servers.RedisOptions{}); err != nil {
+		return f, fmt.Errorf("torture: %w", err)
+	}
+	f.admin = redis.NewClient(&redis.Options{Addr: f.redis.Addr(), MaxRetries: -1})
+	if err := f.startNATS(ctx); err != nil {
+		return f, err
+	}
+	for i := range aggregators {
+		if err := f.startAggregator(ctx, i); err != nil {
+			return f, err
+		}
+	}
+	for i := range checkers {
+		if err := f.startChecker(ctx, i); err != nil {
+			return f, err
+		}
+	}
+	return f, nil
+}
+
+// build compiles the daemons, with the race detector if that is asked for, and nats-server.
+func (f *fleet) build(ctx context.Context, race bool) error {
+	for _, args := range [][]string{
+		{"build", "-race=" + strconv.FormatBool(race), "-o", f.dir + "/",
+			"github.com/offpath-io/offpath/cmd/checker", "github.com/offpath-io/offpath/cmd/aggregator"},
+		{"build", "-o", f.dir + "/", "github.com/nats-io/nats-server/v2"},
+	} {
+		if out, err := exec.CommandContext(ctx, "go", args...).CombinedOutput(); err != nil {
+			return fmt.Errorf("torture: go %s: %w (run it within the project's sources)\n%s",
+				strings.Join(args, " "), err, out)
+		}
+	}
+	return nil
+}
+
+// connect returns the address of a new link to another part.
+func (f *fleet) connect(from, to, target string) (string, error) {
+	l, err := link.Listen(target)
+	if err != nil {
+		return "", fmt.Errorf("torture: link %s to %s: %w", from, to, err)
+	}
+	f.links = append(f.links, &wire{l, from, to})
+	return l.Addr(), nil
+}
+
+// startNATS starts a cluster. Its servers do not tell clients of each other, who would go around
+// their links.
+func (f *fleet) startNATS(ctx context.Context) error {
+	var routes []string // by server: where it listens for the others
+	for range natsServers {
+		address, err := servers.FreeAddress()
+		if err != nil {
+			return fmt.Errorf("torture: %w", err)
+		}
+		routes = append(routes, address)
+	}
+	for i := range natsServers {
+		name := fmt.Sprint("nats-", i)
+		var to []string
+		for j := range natsServers {
+			if j == i {
+				continue
+			}
+			address, err := f.connect(name, fmt.Sprint("nats-", j), routes[j])
+			if err != nil {
+				return err
+			}
+			to = append(to, "nats-route://"+address)
+		}
+		p, err := f.start(ctx, name, "nats-server", func(port int) ([]string, error) {
+			return []string{
+				"-a", "127.0.0.1", "-p", strconv.Itoa(port), "-n", name, "--cluster_name", "torture",
+				"--cluster", "nats://" + routes[i], "--no_advertise", "--routes", strings.Join(to, ","),
+			}, nil
+		})
+		if err != nil {
+			return err
+		}
+		f.nats = append(f.nats, p)
+	}
+	return nil
+}
+
+// natsURL is the NATS cluster as a part reaches it, through links of its own.
+func (f *fleet) natsURL(from string) (string, error) {
+	var urls []string
+	for _, n := range f.nats {
+		address, err := f.connect(from, n.name, n.program.Address())
+		if err != nil {
+			return "", err
+		}
+		urls = append(urls, "nats://"+address)
+	}
+	return strings.Join(urls, ","), nil
+}
+
+func (f *fleet) startAggregator(ctx context.Context, i int) error {
+	name := fmt.Sprint("aggregator-", i)
+	nats, err := f.natsURL(name)
+	if err != nil {
+		return err
+	}
+	store, err := f.connect(name, "redis", f.redis.Addr())
+	if err != nil {
+		return err
+	}
+	p, err := f.start(ctx, name, "aggregator", func(port int) ([]string, error) {
+		return []string{
+			"--nats", nats, "--redis", "redis://" + store, "--rules", "files",
+			"--admin", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)),
+		}, nil
+	})
+	if err != nil {
+		return err
+	}
+	p.admin = p.program.Address()
+	f.aggregators = append(f.aggregators, p)
+	return nil
+}
+
+func (f *fleet) startChecker(ctx context.Context, i int) error {
+	name := fmt.Sprint("checker-", i)
+	nats, err := f.natsURL(name)
+	if err != nil {
+		return err
+	}
+	var addresses [2]string
+	for j := range addresses {
+		if addresses[j], err = servers.FreeAddress(); err != nil {
+			return fmt.Errorf("torture: %w", err)
+		}
+	}
+	rls, admin := addresses[0], addresses[1]
+	p, err := f.start(ctx, name, "checker", func(port int) ([]string, error) {
+		return []string{
+			"--nats", nats, "--rules", f.rules, "--grpc", rls, "--admin", admin,
+			"--listen", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)),
+		}, nil
+	})
+	if err != nil {
+		return err
+	}
+	p.admin, p.rls = admin, rls
+	f.checkers = append(f.checkers, p)
+	return p.serve(ctx)
+}
+
+// serve begins a life once the process is ready, as a load balancer would.
+func (p *part) serve(ctx context.Context) error {
+	if err := p.awaitReady(ctx); err != nil {
+		return err
+	}
+	var dial *clients
+	if p.rls != "" {
+		var err error
+		if dial, err = newClients(p.program.Address(), p.rls); err != nil {
+			return fmt.Errorf("torture: %w", err)
+		}
+	}
+	p.begin(dial)
+	return nil
+}
+
+// awaitReady waits until a checker answers at all: it is not ready before it has heard of its
+// fleet, and decides all the same.
+func (p *part) awaitReady(ctx context.Context) error {
+	if p.admin == "" {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	for {
+		if _, err := p.get(ctx, "/healthz"); err == nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("torture: %s does not start:\n%s", p.name, p.program.Log())
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
+
+func (f *fleet) start(
+	ctx context.Context, name, program string, args func(int) ([]string, error),
+) (*part, error) {
+	p := &part{name: name, log: new(logbook)}
+	var err error
+	p.program, err = servers.StartProgram(ctx, servers.ProgramOptions{
+		Name: filepath.Join(f.dir, program), Prepare: args, Output: p.log,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("torture: %s: %w", name, err)
+	}
+	if program != "checker" { // it begins its life when it serves
+		p.begin(nil)
+	}
+	return p, nil
+}
+
+// end ends all processes, and removes what they leave behind.
+func (f *fleet) end() error {
+	var errs []error
+	for _, p := range f.parts() {
+		if _, dial, ok := p.current(); ok && dial != nil {
+			dial.close()
+		}
+		errs = append(errs, p.program.StopWithin(stopPatience))
+	}
+	for _, l := range f.links {
+		errs = append(errs, l.Close())
+	}
+	if f.redis != nil {
+		errs = append(errs, f.redis.Stop())
+	}
+	if f.admin != nil {
+		errs = append(errs, f.admin.Close())
+	}
+	return errors.Join(append(errs, os.RemoveAll(f.dir))...)
+}
+
+// writeRules replaces the checkers' rules at once, as editors and Kubernetes do.
+func (f *fleet) writeRules(text string) error {
+	fresh := f.rules + ".new"
+	if err := os.WriteFile(fresh, []byte(text), 0o600); err != nil {
+		return fmt.Errorf("torture: %w", err)
+	}
+	if err := os.Rename(fresh, f.rules); err != nil {
+		return fmt.Errorf("torture: %w", err)
+	}
+	return nil
+}
+
+// ledger is what became of all hits, by the store: counted, late, refused and overflow.
+func (f *fleet) ledger(ctx context.Context) (sum int64, err error) {
+	store, err := redisstore.Open(redisstore.Options{URL: f.redis.URL(), Namespace: "offpath"})
+	if err != nil {
+		return 0, fmt.Errorf("torture: %w", err)
+	}
+	defer store.Close()
+	rules, err := store.Ledger(ctx)
+	if err != nil {
+		return 0, fmt.Errorf("torture: ledger: %w", err)
+	}
+	for _, r := range rules {
+		sum += r.Counted + r.Late + r.Refused
+	}
+	return sum, nil
+}
+
+// adminClient asks processes of their state; one that is frozen is not waited for.
+var adminClient = &http.Client{
+	Timeout: 2 * time.Second, Transport: &http.Transport{DisableKeepAlives: true},
+}
+
+// get returns what the admin API answers; an error unless its status is 200.
+func (p *part) get(ctx context.Context, path string) (string, error) {
+	q, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+p.admin+path, nil)
+	if err != nil {
+		return "", err
+	}
+	response, err := adminClient.Do(q)
+	if err != nil {
+		return "", err
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	if err == nil && response.StatusCode != http.StatusOK {
+		err = fmt.Errorf("status %d: %s", response.StatusCode, text)
+	}
+	return string(text), err
+}
+
+// metrics are the values of /metrics: each by its name with labels, and by its name alone the sum.
+func (p *part) metrics(ctx context.Context) (map[string]float64, error) {
+	text, err := p.get(ctx, "/metrics")
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", p.name, err)
+	}
+	all := map[string]float64{}
+	for lines := bufio.NewScanner(strings.NewReader(text)); lines.Scan(); {
+		name, value, ok := strings.Cut(lines.Text(), " ")
+		if at := strings.LastIndex(lines.Text(), "} "); at >= 0 { // labels may hold spaces
+			name, value = lines.Text()[:at+1], lines.Text()[at+2:]
+		}
+		number, err := strconv.ParseFloat(value, 64)
+		if !ok || err != nil || strings.HasPrefix(name, "#") {
+			continue
+		}
+		all[name] = number
+		if family, _, labels := strings.Cut(name, "{"); labels {
+			all[family] += number
+		}
+	}
+	return all, nil
+}

@@ -1,0 +1,84 @@
+package torture
+
+import "time"
+
+// Result is what a campaign found. Times are seconds since its start.
+type Result struct {
+	Mode    Mode    `json:"mode"`
+	Seed    uint64  `json:"seed"`
+	Command string  `json:"command"` // repeats the faults
+	Seconds float64 `json:"seconds"`
+	Rounds  int     `json:"rounds"`
+	// StoodStill is the share of the time in which the machine itself stood still.
+	StoodStill  float64      `json:"stood_still_share"`
+	Interrupted bool         `json:"interrupted"`
+	Faults      []FaultRun   `json:"faults"`
+	Rests       []Rest       `json:"rests"`
+	Requests    Requests     `json:"requests"`
+	Counts      Conservation `json:"conservation"`
+	Rules       []RuleRun    `json:"rules"`
+	Violations  []Violation  `json:"violations"`
+}
+
+// FaultRun is one fault: what was done to whom.
+type FaultRun struct {
+	At     float64 `json:"at_s"`
+	For    float64 `json:"for_s"` // 0: over at once
+	Kind   Kind    `json:"kind"`
+	Target string  `json:"target"`
+	Detail string  `json:"detail,omitempty"`
+}
+
+// Rest is how the fleet came to rest after the faults of a round.
+type Rest struct {
+	At    float64 `json:"at_s"`    // when the last fault had ended
+	After float64 `json:"after_s"` // until everything was ready and fresh; negative: it was not in time
+}
+
+// Requests are those that clients made, by what became of them.
+type Requests struct {
+	Asked     int64   `json:"asked"`
+	Allowed   int64   `json:"allowed"`
+	Denied    int64   `json:"denied"`
+	Excused   int64   `json:"excused"` // asked of a checker that was killed, stopped or frozen meanwhile
+	Late      int64   `json:"late"`    // of a live checker, but not answered within 100 ms
+	P50       float64 `json:"p50_ms"`
+	P99       float64 `json:"p99_ms"`
+	Longest   float64 `json:"longest_ms"`
+	OverRLS   int64   `json:"over_rls"`
+	Uncertain int64   `json:"uncertain"` // without an answer: they may have been charged
+}
+
+// Conservation says where all hits are that were allowed:
+// allowed - lost ≤ ledger + dropped ≤ allowed + uncertain.
+type Conservation struct {
+	Allowed   int64 `json:"allowed"`
+	Uncertain int64 `json:"uncertain"`
+	Ledger    int64 `json:"ledger"`  // counted, late, refused and overflow
+	Dropped   int64 `json:"dropped"` // overflow and lost, as checkers say that live
+	// Held is what checkers held that were killed, or could not deliver before they had to stop.
+	Held int64 `json:"held_by_killed_checkers"`
+	// StoreLost is what was in the ledger before the store lost data, and not after.
+	StoreLost int64 `json:"lost_by_the_store"`
+}
+
+// RuleRun is how one rule fared: its worst key at each moment.
+type RuleRun struct {
+	Rule     string  `json:"rule"`
+	Limit    int64   `json:"limit"`
+	Worst    float64 `json:"over_worst"`         // in any window, as a share of the limit
+	AtRest   float64 `json:"over_worst_at_rest"` // in windows of rest
+	Step     float64 `json:"step_s"`
+	Counts   []int64 `json:"counts"` // the worst key's, at each step
+	Admitted []int64 `json:"admitted"`
+	Denied   []int64 `json:"denied"`
+}
+
+// Violation is something that must not be.
+type Violation struct {
+	At   float64 `json:"at_s"`
+	What string  `json:"what"` // which promise is broken
+	Text string  `json:"text"` // how
+}
+
+func seconds(d time.Duration) float64 { return d.Round(time.Millisecond).Seconds() }

@@ -1,0 +1,330 @@
+// Package torture plays faults on a fleet of real processes, and looks whether offpath keeps what
+// it promises: every request is answered, every hit is counted once or its loss is explained,
+// limits hold as documented, and all is well again within seconds.
+//
+// The processes are three nats-servers in a cluster, Redis, aggregators and checkers, all private
+// and on loopback, with a [link.Link] between any two of them. Faults come in rounds: about one a
+// second for a while, several at once, then none until the fleet has come to rest.
+package torture
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"runtime"
+	"sync"
+	"time"
+
+	"github.com/offpath-io/offpath/loadtest/torture/link"
+)
+
+// Mode is how Redis runs.
+type Mode string
+
+// Single is one Redis alone.
+const Single Mode = "single"
+
+// Options are those of a campaign.
+type Options struct {
+	// Duration is how long to go on; the last round is played to its end. Default 1 min.
+	Duration time.Duration
+	// Seed draws the faults.
+	Seed uint64
+	// Faults are the kinds of faults to draw; default all.
+	Faults []Kind
+	// Race builds the daemons with the race detector.
+	Race bool
+	// Progress gets a line for each fault and each round; nil: nobody does.
+	Progress io.Writer
+}
+
+const (
+	// stormLasts is how long faults come in a round. Then the fleet has restWithin to recover, and
+	// what it admits in restLasts after that is judged as that of a fleet at rest.
+	stormLasts = 20 * time.Second
+	restWithin = 5 * time.Second
+	restLasts  = 6 * time.Second
+	// warmUp is from the start of the traffic to the first fault.
+	warmUp = 8 * time.Second
+)
+
+// campaign is one run.
+type campaign struct {
+	o       Options
+	fleet   *fleet
+	traffic *traffic
+	storm   *storm
+	clock   *standstill
+	start   time.Time
+	result  Result
+	rests   []span // times of rest, in which limits hold closely
+	storms  []span
+	usage   map[*part]usage // at the beginning
+}
+
+// Run runs a campaign. If ctx is done before its end, the result is of what had been until then. An
+// error says that the campaign itself failed; what the fleet did wrong is in the result.
+func Run(ctx context.Context, o Options) (result Result, err error) {
+	o.Duration = cmp.Or(o.Duration, time.Minute)
+	if len(o.Faults) == 0 {
+		o.Faults = Kinds
+	}
+	if o.Progress == nil {
+		o.Progress = io.Discard
+	}
+	fmt.Fprintln(o.Progress, "building and starting the fleet")
+	f, err := startFleet(ctx, o)
+	defer func() { err = errors.Join(err, f.end()) }()
+	if err != nil {
+		return Result{}, err
+	}
+	c := &campaign{o: o, fleet: f, start: time.Now()}
+	c.result = Result{Mode: Single, Seed: o.Seed, Command: o.command()}
+	c.traffic = &traffic{checkers: f.checkers, start: c.start}
+	c.storm = &storm{fleet: f, traffic: c.traffic, start: c.start, active: map[int]func(*wire) link.Faults{}}
+	return c.run(ctx)
+}
+
+// command repeats a campaign's faults.
+func (o Options) command() string {
+	s := fmt.Sprintf("go run ./loadtest torture --seed %d --minutes %g", o.Seed, o.Duration.Minutes())
+	if len(o.Faults) < len(Kinds) {
+		s += " --faults "
+		for i, k := range o.Faults {
+			if i > 0 {
+				s += ","
+			}
+			s += string(k)
+		}
+	}
+	return s
+}
+
+func (c *campaign) run(ctx context.Context) (Result, error) {
+	driving, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	c.clock = watchClock(driving)
+	var drivers sync.WaitGroup
+	for i, s := range streams {
+		drivers.Go(func() { c.traffic.drive(driving, s, c.o.Seed<<8+uint64(i)) })
+	}
+	lasts(ctx, warmUp)
+	c.usage = c.usages()
+	random := rand.New(rand.NewPCG(c.o.Seed, 0x746f7274757265))
+	for ctx.Err() == nil && time.Since(c.start) < c.o.Duration {
+		c.round(ctx, random)
+	}
+	c.result.Interrupted = ctx.Err() != nil
+	stop()
+	drivers.Wait()
+	c.traffic.wait.Wait()
+	c.settle()
+	c.result.Seconds = seconds(time.Since(c.start))
+	c.result.Faults = c.storm.runs
+	c.judge()
+	return c.result, errors.Join(c.storm.troubles...)
+}
+
+// round plays the faults of one round, and lets the fleet come to rest.
+func (c *campaign) round(ctx context.Context, random *rand.Rand) {
+	c.result.Rounds++
+	c.trouble(c.storm.save(context.WithoutCancel(ctx)))
+	begun := time.Now()
+	faults := draw(random, c.o.Faults, stormLasts)
+	fmt.Fprintf(c.o.Progress, "%6.1f s  round %d: %d faults\n",
+		seconds(time.Since(c.start)), c.result.Rounds, len(faults))
+	over, cancel := context.WithDeadline(ctx, begun.Add(stormLasts))
+	defer cancel()
+	var playing sync.WaitGroup
+	for _, f := range faults {
+		lasts(over, f.at-time.Since(begun))
+		if over.Err() != nil {
+			break
+		}
+		playing.Go(func() { c.storm.play(over, f) })
+	}
+	lasts(over, stormLasts)
+	playing.Wait()
+	ended := time.Now()
+	c.storms = append(c.storms, span{begun, ended})
+	c.rest(ctx, ended)
+}
+
+func (c *campaign) trouble(err error) {
+	if err != nil {
+		c.storm.mu.Lock()
+		defer c.storm.mu.Unlock()
+		c.storm.troubles = append(c.storm.troubles, err)
+	}
+}
+
+// rest waits until the fleet is at rest after the end of all faults, and notes when it was.
+func (c *campaign) rest(ctx context.Context, ended time.Time) {
+	r := Rest{At: seconds(ended.Sub(c.start)), After: -1}
+	var wrong error
+	for {
+		if wrong = c.ready(); wrong == nil {
+			r.After = seconds(time.Since(ended))
+			break
+		}
+		// What the machine slept through is not the fleet's time.
+		if time.Since(ended)-c.clock.within(ended, time.Now()) > restWithin || ctx.Err() != nil {
+			break
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	if r.After < 0 && ctx.Err() == nil {
+		c.violate(time.Now(), "ready and fresh within 5 s", "%v", wrong)
+	}
+	c.result.Rests = append(c.result.Rests, r)
+	fmt.Fprintf(c.o.Progress, "%6.1f s  at rest after %.1f s\n", seconds(time.Since(c.start)), r.After)
+	lasts(ctx, time.Until(ended.Add(restWithin)))
+	from := time.Now()
+	lasts(ctx, restLasts)
+	c.rests = append(c.rests, span{from, time.Now()})
+	if ctx.Err() == nil {
+		c.judgeSize()
+	}
+}
+
+// judgeSize looks whether all know how many checkers there are: a killed one counts for 11 s more.
+func (c *campaign) judgeSize() {
+	for _, p := range c.fleet.checkers {
+		m, err := p.metrics(context.Background())
+		c.trouble(err)
+		if n := m["offpath_fleet_checkers"]; err == nil && n != checkers {
+			c.violate(time.Now(), "all know the size of the fleet after 11 s", "%s says %g", p.name, n)
+		}
+	}
+}
+
+// ready returns what is not yet as it should be at rest.
+func (c *campaign) ready() error {
+	ctx := context.Background()
+	for _, p := range append(append([]*part(nil), c.fleet.aggregators...), c.fleet.checkers...) {
+		if text, err := p.get(ctx, "/readyz"); err != nil {
+			return fmt.Errorf("%s: /readyz: %w %s", p.name, err, text)
+		}
+	}
+	for _, p := range c.fleet.checkers {
+		m, err := p.metrics(ctx)
+		if err != nil {
+			return err
+		}
+		switch {
+		case m[`offpath_freshness{state="fresh"}`] != 1:
+			return fmt.Errorf("%s is not fresh", p.name)
+		case max(m["offpath_clock_offset_seconds"], -m["offpath_clock_offset_seconds"]) > 0.05:
+			return fmt.Errorf("the clock of %s is off by %g s", p.name, m["offpath_clock_offset_seconds"])
+		case m["offpath_rules_refused"] != 0:
+			return fmt.Errorf("%s refuses its rules", p.name)
+		}
+	}
+	return nil
+}
+
+// settleWithin is how long hits may be on their way after the last request: keys far below their
+// limit wait for a second.
+const settleWithin = 5 * time.Second
+
+// closing is how long a server may take to notice that its clients are gone.
+const closing = 2 * time.Second
+
+// settle waits until no hit is on its way any more, and takes the last counts.
+func (c *campaign) settle() {
+	ctx, ended := context.Background(), time.Now()
+	for {
+		pending, dropped := 0.0, 0.0
+		for _, p := range c.fleet.checkers {
+			m, err := p.metrics(ctx)
+			if err != nil {
+				c.trouble(err)
+				return
+			}
+			pending += m["offpath_hits_pending"] + m["offpath_hits_in_flight"]
+			for name, n := range m {
+				if isDropped(name) {
+					dropped += n
+				}
+			}
+		}
+		late := time.Since(ended)-c.clock.within(ended, time.Now()) > settleWithin
+		if pending == 0 || late {
+			c.result.Counts.Dropped = int64(dropped)
+			if pending > 0 {
+				c.violate(time.Now(), "no hit is on its way 5 s after the last request", "%g are", pending)
+			}
+			break
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	var err error
+	c.result.Counts.Ledger, err = c.fleet.ledger(ctx)
+	c.trouble(err)
+	for _, p := range c.fleet.checkers {
+		if _, dial, ok := p.current(); ok {
+			dial.close()
+		}
+	}
+	time.Sleep(closing)
+	c.compareUsage(c.usages())
+}
+
+// standstill knows when the machine stood still: when a thread that wanted to sleep for a moment
+// slept for long.
+type standstill struct {
+	mu   sync.Mutex
+	gaps []span
+}
+
+const (
+	tick     = 5 * time.Millisecond
+	longTick = 25 * time.Millisecond
+)
+
+func watchClock(ctx context.Context) *standstill {
+	s := new(standstill)
+	go func() {
+		runtime.LockOSThread()
+		for last := time.Now(); ctx.Err() == nil; {
+			time.Sleep(tick)
+			now := time.Now()
+			if now.Sub(last) > longTick {
+				s.mu.Lock()
+				s.gaps = append(s.gaps, span{last.Add(tick), now})
+				s.mu.Unlock()
+			}
+			last = now
+		}
+	}()
+	return s
+}
+
+// within is for how long it stood still between two times.
+func (s *standstill) within(from, until time.Time) (d time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i := len(s.gaps) - 1; i >= 0 && s.gaps[i].until.After(from); i-- {
+		if b, e := later(s.gaps[i].from, from), earlier(s.gaps[i].until, until); e.After(b) {
+			d += e.Sub(b)
+		}
+	}
+	return d
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
+
+func earlier(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return a
+	}
+	return b
+}
