@@ -14,6 +14,11 @@ FUZZTIME ?= 10s
 BENCH ?= .
 COUNT ?= 1
 
+# make torture MINUTES=60 SEED=7 TORTURE='--faults kill,lose'
+MINUTES ?= 10
+SEED ?= 1
+TORTURE ?=
+
 # What make test runs: one package with make test PKG=./pkg/check, some with PKG='./pkg/rules/... ./pkg/window'
 PKG ?= ./...
 
@@ -58,6 +63,7 @@ test-all: ## Run everything else as well: all short tests and outages raced, lon
 	$(TESTS) -race -count=1 -vet=off -shuffle=on -timeout $(TESTTIME) -run '$(OUTAGES)' ./internal/endtoend ./loadtest/fleet ./deploy
 	$(TESTS) -count=1 -vet=off -shuffle=on -timeout $(TESTTIME) ./...
 	go test -run '^$$' -bench . -benchtime 1x -vet=off -timeout $(TESTTIME) ./...
+	$(MAKE) --no-print-directory torture MINUTES=1 TORTURE=--untimed
 	go -C tools test -count=1 -vet=off -timeout $(TESTTIME) ./...
 	cd deploy/lint && go test -count=1 -vet=off -timeout $(TESTTIME) ./...
 	$(RACE) EXCEPT=deploy scripts/nested-modules.sh go test -race -count=1 -vet=off -shuffle=on -bench . -benchtime 1x -timeout $(TESTTIME) ./...
@@ -114,6 +120,11 @@ release: ## Build static binaries, their SBOMs and checksums into dist/: VERSION
 .PHONY: release-test
 release-test: ## Build the commands twice as in a release, and compare
 	scripts/release-test.sh
+
+.PHONY: torture
+torture: ## Play faults on a fleet of real processes for MINUTES (10), drawn by SEED (1), with more flags in TORTURE
+	@scripts/need.sh cc redis
+	go run ./loadtest torture --minutes $(MINUTES) --seed $(SEED) $(TORTURE)
 
 .PHONY: mixed-test
 mixed-test: ## Run a fleet of this version and another, from git: PREVIOUS=commit or tag

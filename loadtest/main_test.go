@@ -37,7 +37,7 @@ func TestUsage(t *testing.T) {
 	missing := filepath.Join(t.TempDir(), "none", "x.html")
 	for _, test := range []struct{ args, reason string }{
 		{"dance",
-			`argument "dance": want one of the commands completion, http, peers, replay, run, scenarios, shapes, sim`},
+			`argument "dance": want one of the commands completion, http, peers, replay, run, scenarios, shapes, sim, torture`},
 		{"run dance", `scenario "dance": want a file, all, or one of steady, surge`},
 		{"run ./dance.yaml", "no such file"},
 		{"run --limit 0", "--limit"},
@@ -80,6 +80,8 @@ func TestUsage(t *testing.T) {
 		{"http --grpc 127.0.0.1:1 --channels 0", "--channels"},
 		{"scenarios x", `argument "x"`},
 		{"peers x", `argument "x"`},
+		{"torture --faults kill,dance", `--faults: "dance": want some of kill,stop`},
+		{"torture --minutes 0", "--minutes"},
 		{"--limit 0", "--limit"},
 	} {
 		status, stdout, stderr := invoke(t.Context(), strings.Fields(test.args)...)
@@ -94,7 +96,7 @@ func TestHelp(t *testing.T) {
 		"help": "\n  sim ", "--help": "Usage: loadtest", "-h": "Usage: loadtest",
 		"run --help": "[OFFPATH_LOADTEST_LIMIT] (default 1000)", "sim --help": "--partition",
 		"sim replay --help": "--max-gap", "replay --help": "--speed", "http --help": "--connections",
-		"peers --help": "--bench", "shapes --help": "[FILE]", "scenarios --help": "built in",
+		"peers --help": "--bench", "torture --help": "--faults KINDS", "shapes --help": "[FILE]", "scenarios --help": "built in",
 		"scenarios": "published-b ",
 	} {
 		status, stdout, stderr := invoke(t.Context(), strings.Fields(args)...)

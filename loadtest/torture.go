@@ -28,7 +28,7 @@ var errViolated = errors.New("promises were broken: see violations above")
 
 func newTorture() *cobra.Command {
 	o := torture.Options{Duration: 10 * time.Minute, Seed: 1, Race: true}
-	minutes, out := 10.0, output{}
+	minutes, faults, out := 10.0, kinds(nil), output{}
 	cmd := &cobra.Command{
 		Use: "torture", Short: "faults of all kinds on a fleet of real processes", Long: tortureSummary,
 		Args: flags.NoArguments,
@@ -36,6 +36,7 @@ func newTorture() *cobra.Command {
 			if err := out.check(); err != nil {
 				return err
 			}
+			o.Faults = faults
 			o.Duration = time.Duration(minutes * float64(time.Minute))
 			o.Progress = cmd.ErrOrStderr()
 			return runTorture(cmd, o, &out)
@@ -45,11 +46,13 @@ func newTorture() *cobra.Command {
 		flags.Add(s, &minutes, "minutes", "go on for `N` minutes, and to the end of the last round",
 			flags.Float(0.1, 24*60))
 		flags.Add(s, &o.Seed, "seed", "`N` decides the faults", flags.Uint64)
-		flags.Add(s, &o.Faults, "faults", "`KINDS` of faults, with commas between; all of: "+
+		flags.Add(s, &faults, "faults", "`KINDS` of faults, with commas between; all of: "+
 			kindNames(torture.Kinds), readKinds)
 	})
 	flags.Topic(cmd, "Fleet", func(s *pflag.FlagSet) {
 		s.BoolVar(&o.Race, "race", o.Race, "build the daemons with the race detector")
+		s.BoolVar(&o.Untimed, "untimed", false, "judge neither how long anything takes nor how "+
+			"closely limits hold at rest, for a machine that others use")
 	})
 	flags.Topic(cmd, "Output", func(s *pflag.FlagSet) {
 		s.StringVar(&out.json, "json", "", "`FILE` for all that was found as JSON; - prints it "+
@@ -61,6 +64,9 @@ func newTorture() *cobra.Command {
 // kinds are as a flag has them.
 type kinds []torture.Kind
 
+// String returns "", the default.
+func (kinds) String() string { return "" }
+
 func kindNames(list []torture.Kind) string {
 	names := make([]string, len(list))
 	for i, k := range list {
@@ -69,7 +75,7 @@ func kindNames(list []torture.Kind) string {
 	return strings.Join(names, ",")
 }
 
-func readKinds(text string) (list []torture.Kind, err error) {
+func readKinds(text string) (list kinds, err error) {
 	for name := range strings.SplitSeq(text, ",") {
 		k := torture.Kind(strings.TrimSpace(name))
 		if !slices.Contains(torture.Kinds, k) {

@@ -306,6 +306,9 @@ func (f *fleet) ledger(ctx context.Context) (sum int64, err error) {
 	}
 	defer store.Close()
 	rules, err := store.Ledger(ctx)
+	for n := 0; err != nil && n < 10; n++ { // the machine may stand still for longer than it waits
+		rules, err = store.Ledger(ctx)
+	}
 	if err != nil {
 		return 0, fmt.Errorf("torture: ledger: %w", err)
 	}
@@ -315,9 +318,9 @@ func (f *fleet) ledger(ctx context.Context) (sum int64, err error) {
 	return sum, nil
 }
 
-// adminClient asks processes of their state; one that is frozen is not waited for.
+// adminClient asks processes of their state.
 var adminClient = &http.Client{
-	Timeout: 2 * time.Second, Transport: &http.Transport{DisableKeepAlives: true},
+	Timeout: 30 * time.Second, Transport: &http.Transport{DisableKeepAlives: true},
 }
 
 // get returns what the admin API answers; an error unless its status is 200.

@@ -1,0 +1,218 @@
+package torture
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/offpath-io/offpath/loadtest/torture/link"
+)
+
+// The seed decides the faults; each kind comes, several last at the same time, and none is longer
+// than its round.
+func TestDraw(t *testing.T) {
+	drawn := func(seed uint64) []fault { return draw(rand.New(rand.NewPCG(seed, 1)), Kinds, 20*time.Minute) }
+	all := drawn(7)
+	if !slices.Equal(all, drawn(7)) || slices.Equal(all, drawn(8)) {
+		t.Error("the seed does not decide")
+	}
+	if n := len(all); n < 1000 || n > 1400 {
+		t.Errorf("%d faults in 20 min, want about one a second", n)
+	}
+	kinds, overlaps := map[Kind]int{}, 0
+	for i, f := range all {
+		kinds[f.kind]++
+		if f.length > longest || f.at+f.length > 20*time.Minute {
+			t.Errorf("%+v: too long", f)
+		}
+		if i > 0 && all[i-1].at+all[i-1].length > f.at {
+			overlaps++
+		}
+	}
+	if len(kinds) != len(Kinds) || overlaps < 100 {
+		t.Errorf("%v, %d overlap", kinds, overlaps)
+	}
+	only := draw(rand.New(rand.NewPCG(7, 1)), []Kind{Cut}, time.Minute)
+	if slices.ContainsFunc(only, func(f fault) bool { return f.kind != Cut }) {
+		t.Errorf("%+v", only)
+	}
+}
+
+// Several faults work on a link together: the worst of each sort.
+func TestFaultsAddUp(t *testing.T) {
+	l, err := link.Listen("127.0.0.1:1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	one := &wire{l, "checker-0", "nats-1"}
+	s := &storm{fleet: &fleet{links: []*wire{one}}, active: map[int]func(*wire) link.Faults{}}
+	slow := s.put(func(*wire) link.Faults { return link.Faults{Delay: time.Second, Rate: 9} })
+	hold := s.put(func(w *wire) link.Faults { return link.Faults{Delay: time.Minute, Rate: 5, HoldTo: w.to == "nats-1"} })
+	for _, want := range []link.Faults{{Delay: time.Minute, Rate: 5, HoldTo: true}, {Delay: time.Second, Rate: 9}, {}} {
+		if got := l.Faults(); got != want {
+			t.Errorf("got %+v, want %+v", got, want)
+		}
+		hold()
+		hold, slow = slow, func() {}
+	}
+}
+
+// recorded is a campaign that went well: 100 s, a round of faults until 30 s, and then rest.
+func recorded() *campaign {
+	c := &campaign{start: time.Now().Add(-100 * time.Second).Truncate(time.Second), clock: new(standstill)}
+	c.fleet = &fleet{}
+	for i := range checkers {
+		p := &part{name: fmt.Sprint("checker-", i), log: new(logbook)}
+		p.lives = []life{{span: span{from: c.start.Add(-time.Second)}}}
+		c.fleet.checkers = append(c.fleet.checkers, p)
+	}
+	c.traffic, c.storm = &traffic{}, &storm{}
+	c.rests = []span{{c.at(35), c.at(99)}}
+	return c
+}
+
+func (c *campaign) at(s float64) time.Time {
+	return c.start.Add(time.Duration(s * float64(time.Second)))
+}
+
+// asks adds n requests by a rule, evenly within a second, of which the first ones pass.
+func (c *campaign) asks(rule, user string, second float64, n, allowed int) {
+	for i := range n {
+		c.traffic.done = append(c.traffic.done, request{
+			sent: c.at(second + float64(i)/float64(n)), took: time.Millisecond, checker: i % checkers,
+			stream: &stream{rule: rule}, user: user, answered: true, allowed: i < allowed,
+		})
+	}
+	c.result.Counts.Ledger += int64(allowed)
+}
+
+// Each promise that is broken is found, and nothing else is.
+func TestJudge(t *testing.T) {
+	for _, tt := range []struct {
+		what  string
+		spoil func(*campaign)
+		want  string // what the violations say; "": none
+	}{
+		{"all went well", func(c *campaign) {}, ""},
+		{"late", func(c *campaign) { c.traffic.done[5].took = time.Second }, "checker-1 took 1s for fast"},
+		{"late, as the machine stood still", func(c *campaign) {
+			r := &c.traffic.done[5]
+			r.took = time.Second
+			c.clock.gaps = []span{{r.sent, r.sent.Add(950 * time.Millisecond)}}
+		}, ""},
+		{"late, as it was frozen", func(c *campaign) {
+			r := &c.traffic.done[5]
+			r.took = time.Second
+			c.fleet.checkers[1].gaps = []span{{r.sent.Add(-time.Second), r.sent.Add(time.Second / 2)}}
+		}, ""},
+		{"late, but nobody times it", func(c *campaign) {
+			c.o.Untimed = true
+			c.traffic.done[5].took = time.Second
+		}, ""},
+		{"no answer", func(c *campaign) {
+			c.traffic.done[199].answered, c.traffic.done[199].trouble = false, "EOF"
+		}, "EOF"},
+		{"no answer of one that was killed", func(c *campaign) {
+			r := &c.traffic.done[0]
+			r.answered, r.allowed = false, false // it was charged all the same
+			c.fleet.checkers[0].lives[0].until = r.sent
+		}, ""},
+		{"a hit is gone", func(c *campaign) { c.result.Counts.Ledger-- }, "1 hits are gone"},
+		{"a killed checker held it", func(c *campaign) {
+			c.result.Counts.Ledger--
+			c.fleet.checkers[0].lives[0].held = 1
+		}, ""},
+		{"Redis lost it", func(c *campaign) {
+			c.result.Counts.Ledger--
+			c.storm.storeLost = 1
+		}, ""},
+		{"a hit is counted twice", func(c *campaign) {
+			c.result.Counts.Ledger++
+			c.fleet.checkers[0].lives[0].held = 5
+		}, "1 hits too many"},
+		{"a strict limit is exceeded", func(c *campaign) { c.asks("exact", "period-9", 90, 60, 51) },
+			"51 of 50 for period-9"},
+		{"… after Redis lost its data", func(c *campaign) {
+			c.asks("exact", "period-9", 90, 60, 51)
+			c.storm.losses = []time.Time{c.at(95)}
+		}, ""},
+		{"exceeded at rest", func(c *campaign) { c.asks("fast", "hot", 50, 300, 215) }, "fast of hot: 212 of 200"},
+		{"… with others' limits", func(c *campaign) { c.asks("fast", "hot", 50, 300, 205) }, ""},
+		{"exceeded in a storm", func(c *campaign) { c.asks("fast", "hot", 10, 900, 790) }, ""},
+		{"… by more than all checkers", func(c *campaign) { c.asks("fast", "hot", 10, 900, 805) },
+			"fast of hot: 801 of 200, at most 800 with 4 lives"},
+		{"a data race", func(c *campaign) {
+			fmt.Fprintln(c.fleet.checkers[2].log, "WARNING: DATA RACE")
+		}, "checker-2: WARNING: DATA RACE"},
+		{"one fault, told twice", func(c *campaign) {
+			c.result.Faults = []FaultRun{{At: 99}}
+			for range 3 {
+				fmt.Fprintln(c.fleet.checkers[2].log, `level=WARN msg="it hurts" error=EOF`)
+			}
+		}, `"it hurts", more than 2 times`},
+		{"it stood still", func(c *campaign) {
+			c.clock.gaps = []span{{c.at(60), c.at(70)}}
+		}, "the run does not count"},
+	} {
+		c := recorded()
+		c.asks("fast", "hot", 40, 300, 200)
+		c.asks("exact", "period-1", 40, 100, 50)
+		tt.spoil(c)
+		c.judge()
+		var got []string
+		for _, v := range c.result.Violations {
+			got = append(got, v.Text)
+		}
+		all := strings.Join(got, "\n")
+		if tt.want == "" && all != "" || !strings.Contains(all, tt.want) {
+			t.Errorf("%s: got %q, want %q", tt.what, all, tt.want)
+		}
+	}
+}
+
+// A process is known in lives: nobody counts on one that is about to end.
+func TestLives(t *testing.T) {
+	p := &part{name: "checker-0"}
+	if _, _, ok := p.current(); ok {
+		t.Error("it lives before its first life")
+	}
+	before := time.Now()
+	p.begin(nil)
+	during := time.Now()
+	if !p.lived(during, during) || p.lived(before, during) {
+		t.Error("its life begins when it serves")
+	}
+	p.ends(3)
+	if _, _, ok := p.current(); ok || p.lived(during, time.Now().Add(time.Second)) {
+		t.Error("it outlives its end")
+	}
+	p.begin(nil)
+	if n := p.livesIn(before, time.Now()); n != 2 {
+		t.Errorf("%d lives", n)
+	}
+	if !p.take() || p.take() {
+		t.Error("two faults have it")
+	}
+	p.release()
+	if !p.take() {
+		t.Error("it was not released")
+	}
+}
+
+func TestLogbook(t *testing.T) {
+	var l logbook
+	for _, text := range []string{"one\ntw", "o\n", "\nfour"} {
+		fmt.Fprint(&l, text)
+	}
+	var got []string
+	for _, line := range l.all() {
+		got = append(got, line.text)
+	}
+	if want := []string{"one", "two", ""}; !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
