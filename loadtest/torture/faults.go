@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"os"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -30,14 +31,16 @@ const (
 	Rollback  Kind = "rollback"  // Redis goes back to an older snapshot
 	Full      Kind = "full"      // Redis takes no more data: maxmemory is reached
 	Rules     Kind = "rules"     // a limit changes, or the file is invalid for a while
+	Clock     Kind = "clock"     // a checker's clock is set, and set right again
 )
 
 // Kinds are all of them.
-var Kinds = []Kind{Kill, Stop, Pause, Partition, Slow, Cut, Restart, Lose, Rollback, Full, Rules}
+var Kinds = []Kind{Kill, Stop, Pause, Partition, Slow, Cut, Restart, Lose, Rollback, Full, Rules, Clock}
 
 // weights are how often each kind is drawn, beside the others.
 var weights = map[Kind]int{
 	Kill: 4, Stop: 3, Pause: 5, Partition: 6, Slow: 4, Cut: 3, Restart: 1, Lose: 1, Rollback: 1, Full: 1, Rules: 2,
+	Clock: 2,
 }
 
 // fault is one that has been drawn.
@@ -90,8 +93,9 @@ type storm struct {
 	active    map[int]func(*wire) link.Faults // what faults do to links
 	next      int
 	redisBusy bool
-	limit     int         // of changingLimits
-	losses    []time.Time // when the store lost data
+	clocks    [checkers]bool // which are set wrong
+	limit     int            // of changingLimits
+	losses    []time.Time    // when the store lost data
 	storeLost int64
 	troubles  []error // what could not be done: of the campaign, not of the fleet
 }
@@ -122,6 +126,8 @@ func (s *storm) play(ctx context.Context, f fault) {
 		err = s.hurtStore(ctx, f, &run)
 	case Rules:
 		err = s.changeRules(ctx, f, &run)
+	case Clock:
+		err = s.setClock(ctx, f, &run)
 	}
 	if f.kind != Cut {
 		run.For = seconds(time.Since(begun))
@@ -187,14 +193,7 @@ func (s *storm) replace(ctx context.Context, f fault, run *FaultRun) error {
 		dial.close()
 	}
 	lasts(ctx, f.length)
-	if err := p.restart(context.Background()); err != nil {
-		return err
-	}
-	if p.rls == "" {
-		p.begin(nil)
-		return nil
-	}
-	return p.serve(context.Background())
+	return p.restart(context.Background())
 }
 
 func (s *storm) pause(ctx context.Context, f fault, run *FaultRun) error {
@@ -379,6 +378,36 @@ func (s *storm) hurtStore(ctx context.Context, f fault, run *FaultRun) error {
 		s.losses = append(s.losses, time.Now())
 	}
 	return nil
+}
+
+// furthest is how far a clock is set, at most.
+const furthest = time.Minute
+
+// setClock sets a checker's clock, ahead or back, by any order of magnitude.
+func (s *storm) setClock(ctx context.Context, f fault, run *FaultRun) error {
+	n := f.target % len(s.fleet.checkers)
+	run.Target = s.fleet.checkers[n].name
+	s.mu.Lock()
+	busy := s.clocks[n]
+	s.clocks[n] = true
+	s.mu.Unlock()
+	if busy {
+		return errBusy
+	}
+	span := math.Log(float64(furthest) / float64(shortest))
+	by := time.Duration(float64(shortest) * math.Exp(f.degree*span)).Round(time.Millisecond)
+	if f.ways == 1 {
+		by = -by
+	}
+	run.Detail = by.String()
+	if err := os.WriteFile(s.fleet.clockFile(n), []byte(by.String()), 0o600); err != nil {
+		return err
+	}
+	lasts(ctx, f.length)
+	s.mu.Lock()
+	s.clocks[n] = false
+	s.mu.Unlock()
+	return os.WriteFile(s.fleet.clockFile(n), nil, 0o600)
 }
 
 // changingLimits are those between which the limit of a rule changes.

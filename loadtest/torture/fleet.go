@@ -88,7 +88,7 @@ func startFleet(ctx context.Context, o Options) (f *fleet, err error) {
 // build compiles the daemons, with the race detector if that is asked for, and nats-server.
 func (f *fleet) build(ctx context.Context, race bool) error {
 	for _, args := range [][]string{
-		{"build", "-race=" + strconv.FormatBool(race), "-o", f.dir + "/",
+		{"build", "-tags", "torture", "-race=" + strconv.FormatBool(race), "-o", f.dir + "/",
 			"github.com/offpath-io/offpath/cmd/checker", "github.com/offpath-io/offpath/cmd/aggregator"},
 		{"build", "-o", f.dir + "/", "github.com/nats-io/nats-server/v2"},
 	} {
@@ -144,6 +144,7 @@ func (f *fleet) startNATS(ctx context.Context) error {
 			return err
 		}
 		f.nats = append(f.nats, p)
+		p.begin(nil)
 	}
 	return nil
 }
@@ -182,7 +183,7 @@ func (f *fleet) startAggregator(ctx context.Context, i int) error {
 	}
 	p.admin = p.program.Address()
 	f.aggregators = append(f.aggregators, p)
-	return nil
+	return p.serve(ctx)
 }
 
 func (f *fleet) startChecker(ctx context.Context, i int) error {
@@ -203,13 +204,18 @@ func (f *fleet) startChecker(ctx context.Context, i int) error {
 			"--nats", nats, "--rules", f.rules, "--grpc", rls, "--admin", admin,
 			"--listen", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)),
 		}, nil
-	})
+	}, "OFFPATH_TORTURE_CLOCK="+f.clockFile(i))
 	if err != nil {
 		return err
 	}
 	p.admin, p.rls = admin, rls
 	f.checkers = append(f.checkers, p)
 	return p.serve(ctx)
+}
+
+// clockFile says how far a checker's clock is ahead.
+func (f *fleet) clockFile(checker int) string {
+	return filepath.Join(f.dir, fmt.Sprint("clock-", checker))
 }
 
 // serve begins a life once the process is ready, as a load balancer would.
@@ -240,6 +246,9 @@ func (p *part) awaitReady(ctx context.Context) error {
 		if _, err := p.get(ctx, "/healthz"); err == nil {
 			return nil
 		}
+		if !p.program.Running() {
+			return fmt.Errorf("torture: %s has ended:\n%s", p.name, p.program.Log())
+		}
 		select {
 		case <-ctx.Done():
 			return fmt.Errorf("torture: %s does not start:\n%s", p.name, p.program.Log())
@@ -249,18 +258,15 @@ func (p *part) awaitReady(ctx context.Context) error {
 }
 
 func (f *fleet) start(
-	ctx context.Context, name, program string, args func(int) ([]string, error),
+	ctx context.Context, name, program string, args func(int) ([]string, error), env ...string,
 ) (*part, error) {
 	p := &part{name: name, log: new(logbook)}
 	var err error
 	p.program, err = servers.StartProgram(ctx, servers.ProgramOptions{
-		Name: filepath.Join(f.dir, program), Prepare: args, Output: p.log,
+		Name: filepath.Join(f.dir, program), Prepare: args, Env: env, Output: p.log,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("torture: %s: %w", name, err)
-	}
-	if program != "checker" { // it begins its life when it serves
-		p.begin(nil)
 	}
 	return p, nil
 }

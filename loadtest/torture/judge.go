@@ -103,6 +103,9 @@ func (c *campaign) judgeConservation(all []request) {
 			n.Held += l.held
 		}
 	}
+	if len(c.storm.troubles) > 0 {
+		return // the campaign failed, and knows not enough
+	}
 	found := n.Ledger + n.Dropped + n.StoreLost
 	const what = "every hit is counted once, or its loss explained"
 	if found > n.Allowed+n.Uncertain {
@@ -204,6 +207,9 @@ func (c *campaign) atRest(shape window.Shape, at time.Time) bool {
 	})
 }
 
+// corrected is how long a checker may go by a clock that was set: it asks every 2 s.
+const corrected = 5 * time.Second
+
 // bound is how many hits a window may have, by what docs/accuracy.md and docs/protocol.md promise.
 func (c *campaign) bound(rule judged, at time.Time) (most float64, why string) {
 	limit := float64(rule.limit)
@@ -222,6 +228,13 @@ func (c *campaign) bound(rule judged, at time.Time) (most float64, why string) {
 	lives := 0
 	for _, p := range c.fleet.checkers {
 		lives += p.livesIn(at.Add(-2*rule.shape.Length), at)
+	}
+	// One whose clock is set, and set right by the fleet's time soon after, finds empty windows.
+	from, until := at.Add(-2*rule.shape.Length).Sub(c.start).Seconds(), at.Sub(c.start).Seconds()
+	for _, f := range c.result.Faults {
+		if f.Kind == Clock && f.At < until && f.At+f.For+corrected.Seconds() > from {
+			lives += 2
+		}
 	}
 	return limit * float64(lives), fmt.Sprintf("with %d lives of checkers", lives)
 }

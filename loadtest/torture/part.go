@@ -133,15 +133,18 @@ func (p *part) release() {
 	p.busy = false
 }
 
-// restart starts the process again and again, as a supervisor does: a checker does not start while
-// its rules are invalid.
+// restart starts the process again and again until it serves, as a supervisor does: a checker does
+// not start while its rules are invalid.
 func (p *part) restart(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	for {
 		err := p.program.Restart(ctx)
 		if err == nil {
-			return nil
+			err = p.serve(ctx)
+		}
+		if err == nil || p.program.Running() {
+			return err
 		}
 		select {
 		case <-ctx.Done():

@@ -22,9 +22,10 @@ type process struct {
 }
 
 // startProcess starts a command and sees to it that it does not outlive this process. What it
-// prints also goes to output, if that is not nil.
-func startProcess(path string, output io.Writer, args ...string) (*process, error) {
+// prints also goes to output, if that is not nil; env is beside this process' environment.
+func startProcess(path string, output io.Writer, env []string, args ...string) (*process, error) {
 	p := &process{cmd: exec.Command(path, args...), done: make(chan struct{})}
+	p.cmd.Env = append(os.Environ(), env...)
 	var log io.Writer = &p.log
 	if output != nil {
 		log = io.MultiWriter(log, output)

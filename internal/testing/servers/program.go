@@ -17,6 +17,8 @@ type ProgramOptions struct {
 	Name string
 	// Prepare returns the arguments that make the program listen on this port of 127.0.0.1. It may be asked for several ports.
 	Prepare func(port int) (args []string, err error)
+	// Env are variables of its environment, beside this process' own, as KEY=VALUE.
+	Env []string
 	// Output gets all that it prints, if it is set, from several goroutines.
 	Output io.Writer
 }
@@ -56,7 +58,7 @@ func (p *Program) start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	proc, err := startProcess(p.path, p.options.Output, args...)
+	proc, err := startProcess(p.path, p.options.Output, p.options.Env, args...)
 	if err != nil {
 		return err
 	}

@@ -184,7 +184,7 @@ func (r *Redis) start(ctx context.Context) error {
 		"--bind", host, "--port", strconv.Itoa(r.port), "--dir", string(r.dir),
 		"--save", "", "--appendonly", "no", "--dbfilename", snapshotName,
 	}, r.args...)
-	proc, err := startProcess(r.binary, nil, args...)
+	proc, err := startProcess(r.binary, nil, nil, args...)
 	if err != nil {
 		return err
 	}
