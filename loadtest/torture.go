@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -13,6 +14,9 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/offpath-io/offpath/internal/flags"
+	"github.com/offpath-io/offpath/internal/version"
+	"github.com/offpath-io/offpath/loadtest/report"
+	"github.com/offpath-io/offpath/loadtest/result"
 	"github.com/offpath-io/offpath/loadtest/torture"
 )
 
@@ -55,6 +59,7 @@ func newTorture() *cobra.Command {
 			"closely limits hold at rest, for a machine that others use")
 	})
 	flags.Topic(cmd, "Output", func(s *pflag.FlagSet) {
+		s.StringVar(&out.html, "html", "", "`FILE` for a page with all faults on a time line")
 		s.StringVar(&out.json, "json", "", "`FILE` for all that was found as JSON; - prints it "+
 			"instead of the table")
 	})
@@ -89,6 +94,9 @@ func readKinds(text string) (list kinds, err error) {
 func runTorture(cmd *cobra.Command, o torture.Options, out *output) error {
 	r, err := torture.Run(cmd.Context(), o)
 	if len(r.Faults) > 0 {
+		if out.html != "" {
+			err = errors.Join(err, writeCampaign(out.html, &r, err))
+		}
 		switch {
 		case out.json == "-":
 			err = errors.Join(err, writeJSON(cmd.OutOrStdout(), r))
@@ -106,6 +114,23 @@ func runTorture(cmd *cobra.Command, o torture.Options, out *output) error {
 		return errViolated
 	case r.Interrupted:
 		return errInterrupted
+	}
+	return nil
+}
+
+// writeCampaign writes the page, which tells of a failure of the campaign itself, too.
+func writeCampaign(name string, r *torture.Result, failed error) error {
+	on := result.File{Offpath: version.Get().Version, Machine: machine()}
+	c := report.Campaign{On: on, Failed: failed}
+	figures, err := json.Marshal(r)
+	if err == nil {
+		err = json.Unmarshal(figures, &c)
+	}
+	if err == nil {
+		err = toFile(name, func(w io.Writer) error { return report.CampaignHTML(w, c) })
+	}
+	if err != nil {
+		return fmt.Errorf("write the page: %w", err)
 	}
 	return nil
 }

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -31,7 +32,7 @@ const (
 	Rollback  Kind = "rollback"  // Redis goes back to an older snapshot
 	Full      Kind = "full"      // Redis takes no more data: maxmemory is reached
 	Rules     Kind = "rules"     // a limit changes, or the file is invalid for a while
-	Clock     Kind = "clock"     // a checker's clock is set, and set right again
+	Clock     Kind = "clock"     // a checker's clock jumps ahead, or is wrong at its start
 )
 
 // Kinds are all of them.
@@ -93,9 +94,10 @@ type storm struct {
 	active    map[int]func(*wire) link.Faults // what faults do to links
 	next      int
 	redisBusy bool
-	clocks    [checkers]bool // which are set wrong
-	limit     int            // of changingLimits
-	losses    []time.Time    // when the store lost data
+	ahead     [checkers]time.Duration // of the machine's clock
+	limit     int                     // of changingLimits
+	limits    []newLimit              // all that have been in force
+	losses    []time.Time             // when the store lost data
 	storeLost int64
 	troubles  []error // what could not be done: of the campaign, not of the fleet
 }
@@ -110,7 +112,7 @@ func (s *storm) play(ctx context.Context, f fault) {
 	var err error
 	switch f.kind {
 	case Kill, Stop:
-		err = s.replace(ctx, f, &run)
+		err = s.end(ctx, f, &run)
 	case Pause:
 		err = s.pause(ctx, f, &run)
 	case Partition, Slow:
@@ -156,14 +158,22 @@ func lasts(ctx context.Context, d time.Duration) {
 	}
 }
 
-// replace ends a process, by force or in order, and starts it again.
-func (s *storm) replace(ctx context.Context, f fault, run *FaultRun) error {
+// end ends a process, by force or in order, and starts it again.
+func (s *storm) end(ctx context.Context, f fault, run *FaultRun) error {
 	p := s.anyone(f.target)
 	run.Target = p.name
 	if !p.take() {
 		return errBusy
 	}
 	defer p.release()
+	return s.replace(ctx, p, f.kind, f.length, func() error { return nil })
+}
+
+// replace ends a process that the caller has taken, and starts it again after a time, and after
+// what is to happen before.
+func (s *storm) replace(
+	ctx context.Context, p *part, by Kind, after time.Duration, before func() error,
+) error {
 	var held int64
 	if checker := slices.Index(s.fleet.checkers, p); checker >= 0 {
 		since := time.Now()
@@ -175,13 +185,15 @@ func (s *storm) replace(ctx context.Context, f fault, run *FaultRun) error {
 		defer func() { // what it took in after that is known only now
 			p.mu.Lock()
 			defer p.mu.Unlock()
-			p.lives[len(p.lives)-2].held += s.traffic.allowedSince(checker, since)
+			if len(p.lives) > 1 {
+				p.lives[len(p.lives)-2].held += s.traffic.allowedSince(checker, since)
+			}
 		}()
 	}
 	_, dial, _ := p.current()
 	p.ends(held)
 	var err error
-	if f.kind == Kill {
+	if by == Kill {
 		err = p.program.Kill()
 	} else {
 		err = p.program.StopWithin(stopPatience)
@@ -192,7 +204,10 @@ func (s *storm) replace(ctx context.Context, f fault, run *FaultRun) error {
 	if dial != nil {
 		dial.close()
 	}
-	lasts(ctx, f.length)
+	lasts(ctx, after)
+	if err := before(); err != nil {
+		return err
+	}
 	return p.restart(context.Background())
 }
 
@@ -246,7 +261,7 @@ func (s *storm) disturb(ctx context.Context, f fault, run *FaultRun) error {
 		}
 		hits = func(w *wire) bool { return w.from == one.from }
 	}
-	run.Detail = fmt.Sprintf("%+v", effect)
+	run.Detail = describe(effect)
 	end := s.put(func(w *wire) link.Faults {
 		if hits(w) {
 			return effect
@@ -256,6 +271,23 @@ func (s *storm) disturb(ctx context.Context, f fault, run *FaultRun) error {
 	lasts(ctx, f.length)
 	end()
 	return nil
+}
+
+// describe says what a fault does to a link.
+func describe(f link.Faults) string {
+	var parts []string
+	add := func(holds bool, format string, args ...any) {
+		if holds {
+			parts = append(parts, fmt.Sprintf(format, args...))
+		}
+	}
+	add(f.HoldTo && f.HoldFrom, "both ways")
+	add(f.HoldTo && !f.HoldFrom, "nothing gets there")
+	add(f.HoldFrom && !f.HoldTo, "nothing comes back")
+	add(f.Delay > 0, "%v to %v late", f.Delay.Round(time.Millisecond), (f.Delay + f.Jitter).Round(time.Millisecond))
+	add(f.Loss > 0, "%.0f %% repeated", 100*f.Loss)
+	add(f.Rate > 0, "%d kB/s", f.Rate/1000)
+	return strings.Join(parts, ", ")
 }
 
 // sort is the sort of part that a name is of.
@@ -383,35 +415,57 @@ func (s *storm) hurtStore(ctx context.Context, f fault, run *FaultRun) error {
 // furthest is how far a clock is set, at most.
 const furthest = time.Minute
 
-// setClock sets a checker's clock, ahead or back, by any order of magnitude.
+// setClock lets a checker's clock jump ahead, or starts it again with one that is wrong either way.
+// (Setting the machine's clock changes nothing in a running checker: it goes by the time since its
+// start.)
 func (s *storm) setClock(ctx context.Context, f fault, run *FaultRun) error {
 	n := f.target % len(s.fleet.checkers)
-	run.Target = s.fleet.checkers[n].name
-	s.mu.Lock()
-	busy := s.clocks[n]
-	s.clocks[n] = true
-	s.mu.Unlock()
-	if busy {
-		return errBusy
-	}
+	p := s.fleet.checkers[n]
+	run.Target = p.name
 	span := math.Log(float64(furthest) / float64(shortest))
 	by := time.Duration(float64(shortest) * math.Exp(f.degree*span)).Round(time.Millisecond)
-	if f.ways == 1 {
+	if !p.take() {
+		return errBusy
+	}
+	defer p.release()
+	switch f.ways {
+	case 1:
+		by += s.clockAhead(n)
+		run.Detail = fmt.Sprintf("jumps, to %v", by)
+		return s.writeClock(n, by)
+	case 2:
 		by = -by
 	}
-	run.Detail = by.String()
-	if err := os.WriteFile(s.fleet.clockFile(n), []byte(by.String()), 0o600); err != nil {
+	run.Detail = fmt.Sprintf("starts with %v", by)
+	return s.replace(ctx, p, Kill, f.length, func() error { return s.writeClock(n, by) })
+}
+
+// clockAhead is how far a checker's clock is ahead of the machine's.
+func (s *storm) clockAhead(checker int) time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.ahead[checker]
+}
+
+func (s *storm) writeClock(checker int, ahead time.Duration) error {
+	s.mu.Lock()
+	s.ahead[checker] = ahead
+	s.mu.Unlock()
+	name := s.fleet.clockFile(checker)
+	if err := os.WriteFile(name+".new", []byte(ahead.String()), 0o600); err != nil {
 		return err
 	}
-	lasts(ctx, f.length)
-	s.mu.Lock()
-	s.clocks[n] = false
-	s.mu.Unlock()
-	return os.WriteFile(s.fleet.clockFile(n), nil, 0o600)
+	return os.Rename(name+".new", name)
 }
 
 // changingLimits are those between which the limit of a rule changes.
 var changingLimits = []int{100, 60, 150}
+
+// newLimit is a limit since a time.
+type newLimit struct {
+	at    time.Time
+	limit int
+}
 
 // changeRules changes a limit, or makes the file invalid for a while.
 func (s *storm) changeRules(ctx context.Context, f fault, run *FaultRun) error {
@@ -427,6 +481,7 @@ func (s *storm) changeRules(ctx context.Context, f fault, run *FaultRun) error {
 	if f.degree >= 0.3 {
 		s.limit = (s.limit + 1 + f.peer%2) % len(changingLimits)
 		run.Detail = fmt.Sprintf("limit %d", changingLimits[s.limit])
+		s.limits = append(s.limits, newLimit{time.Now(), changingLimits[s.limit]})
 	}
 	text := rulesText(changingLimits[s.limit])
 	s.mu.Unlock()

@@ -153,7 +153,8 @@ const certain = 50 * time.Millisecond
 func (c *campaign) judgeRule(rule judged, all []request) RuleRun {
 	run := RuleRun{Rule: rule.name, Limit: rule.limit, Step: 0.25}
 	steps := int(time.Since(c.start).Seconds()/run.Step) + 1
-	run.Counts, run.Admitted, run.Denied = make([]int64, steps), make([]int64, steps), make([]int64, steps)
+	run.Limits, run.Counts = make([]int64, steps), make([]int64, steps)
+	run.Admitted, run.Denied = make([]int64, steps), make([]int64, steps)
 	run.Worst, run.AtRest = -1, -1
 	counters := map[string]map[int64]int64{}
 	for i := range all {
@@ -162,21 +163,24 @@ func (c *campaign) judgeRule(rule judged, all []request) RuleRun {
 			continue
 		}
 		step := int(r.sent.Sub(c.start).Seconds() / run.Step)
-		if !r.allowed {
-			run.Denied[step]++
-			continue
-		}
-		run.Admitted[step]++
-		if r.took > certain { // nobody knows in which window it was
-			continue
-		}
 		if counters[r.user] == nil {
 			counters[r.user] = map[int64]int64{}
 		}
 		now := r.sent.UnixNano()
-		counters[r.user][rule.shape.Bucket(now)]++
+		if r.allowed {
+			run.Admitted[step]++
+		} else {
+			run.Denied[step]++
+		}
+		if r.allowed && r.took <= certain { // else nobody knows in which window it was
+			counters[r.user][rule.shape.Bucket(now)]++
+		}
 		count := countAt(rule.shape, counters[r.user], now)
-		run.Counts[step] = max(run.Counts[step], int64(count))
+		rule.limit = c.limitAt(rule, r.sent)
+		run.Limits[step], run.Counts[step] = rule.limit, max(run.Counts[step], int64(count))
+		if !r.allowed {
+			continue
+		}
 		over := count/float64(rule.limit) - 1
 		run.Worst = max(run.Worst, over)
 		if c.atRest(rule.shape, r.sent) {
@@ -189,6 +193,27 @@ func (c *campaign) judgeRule(rule judged, all []request) RuleRun {
 	}
 	return run
 }
+
+// limitAt is the largest limit of a rule that any checker may go by, or have gone by for the hits
+// of a window.
+func (c *campaign) limitAt(rule judged, at time.Time) int64 {
+	if rule.name != changing || len(c.storm.limits) == 0 {
+		return rule.limit
+	}
+	most := int64(0)
+	for i, change := range c.storm.limits {
+		replaced := i+1 < len(c.storm.limits) &&
+			c.storm.limits[i+1].at.Before(at.Add(-2*rule.shape.Length-ruleDelay))
+		if !change.at.After(at) && !replaced {
+			most = max(most, int64(change.limit))
+		}
+	}
+	return most
+}
+
+// ruleDelay is how long it may take until a checker has noticed that its file is another one, if it
+// was frozen just then.
+const ruleDelay = longest + time.Second
 
 func countAt(shape window.Shape, buckets map[int64]int64, now int64) float64 {
 	counts := make([]int64, shape.Live())
@@ -207,7 +232,7 @@ func (c *campaign) atRest(shape window.Shape, at time.Time) bool {
 	})
 }
 
-// corrected is how long a checker may go by a clock that was set: it asks every 2 s.
+// corrected is how long a checker may go by a wrong clock: it asks every 2 s.
 const corrected = 5 * time.Second
 
 // bound is how many hits a window may have, by what docs/accuracy.md and docs/protocol.md promise.
@@ -229,7 +254,7 @@ func (c *campaign) bound(rule judged, at time.Time) (most float64, why string) {
 	for _, p := range c.fleet.checkers {
 		lives += p.livesIn(at.Add(-2*rule.shape.Length), at)
 	}
-	// One whose clock is set, and set right by the fleet's time soon after, finds empty windows.
+	// One whose clock is wrong, and set right by the fleet's time soon after, finds empty windows.
 	from, until := at.Add(-2*rule.shape.Length).Sub(c.start).Seconds(), at.Sub(c.start).Seconds()
 	for _, f := range c.result.Faults {
 		if f.Kind == Clock && f.At < until && f.At+f.For+corrected.Seconds() > from {

@@ -69,7 +69,8 @@ type RuleRun struct {
 	Worst    float64 `json:"over_worst"`         // in any window, as a share of the limit
 	AtRest   float64 `json:"over_worst_at_rest"` // in windows of rest
 	Step     float64 `json:"step_s"`
-	Counts   []int64 `json:"counts"` // the worst key's, at each step
+	Limits   []int64 `json:"limits"` // at each step
+	Counts   []int64 `json:"counts"` // the worst key's
 	Admitted []int64 `json:"admitted"`
 	Denied   []int64 `json:"denied"`
 }

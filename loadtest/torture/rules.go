@@ -25,6 +25,9 @@ func rulesText(changing int) string {
 `, fastLimit, slowLimit, exactLimit, changing)
 }
 
+// changing is the rule whose limit changes.
+const changing = "changing"
+
 // judged is a rule as it is judged.
 type judged struct {
 	name  string
@@ -35,7 +38,7 @@ type judged struct {
 var judgedRules = []judged{
 	{"fast", fastLimit, window.Shape{Length: time.Second, Buckets: 1}},
 	{"slow", slowLimit, window.Shape{Length: 2 * time.Second, Buckets: 4}},
-	{"changing", int64(slices.Max(changingLimits)), window.Shape{Length: time.Second, Buckets: 1}},
+	{changing, int64(slices.Max(changingLimits)), window.Shape{Length: time.Second, Buckets: 1}},
 }
 
 // streams are the traffic: of each rule, one user far above the limit and some below it.
@@ -44,7 +47,7 @@ var streams = []*stream{
 	{"fast", 20, among(20)},
 	{"slow", 90, named("hot")},
 	{"slow", 10, among(10)},
-	{"changing", 180, named("hot")},
+	{changing, 180, named("hot")},
 	{"exact", 10, func(_ *rand.Rand, since time.Duration) string {
 		return fmt.Sprint("period-", int64(since/exactPeriod))
 	}},

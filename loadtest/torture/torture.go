@@ -87,13 +87,19 @@ func Run(ctx context.Context, o Options) (result Result, err error) {
 	c := &campaign{o: o, fleet: f, start: time.Now()}
 	c.result = Result{Mode: Single, Seed: o.Seed, Command: o.command()}
 	c.traffic = &traffic{checkers: f.checkers, start: c.start}
-	c.storm = &storm{fleet: f, traffic: c.traffic, start: c.start, active: map[int]func(*wire) link.Faults{}}
+	c.storm = &storm{
+		fleet: f, traffic: c.traffic, start: c.start, active: map[int]func(*wire) link.Faults{},
+		limits: []newLimit{{c.start, changingLimits[0]}},
+	}
 	return c.run(ctx)
 }
 
 // command repeats a campaign's faults.
 func (o Options) command() string {
 	s := fmt.Sprintf("go run ./loadtest torture --seed %d --minutes %g", o.Seed, o.Duration.Minutes())
+	if o.Untimed {
+		s += " --untimed"
+	}
 	if len(o.Faults) < len(Kinds) {
 		s += " --faults "
 		for i, k := range o.Faults {
@@ -220,16 +226,17 @@ func (c *campaign) ready() error {
 			return fmt.Errorf("%s: /readyz: %w %s", p.name, err, text)
 		}
 	}
-	for _, p := range c.fleet.checkers {
+	for i, p := range c.fleet.checkers {
 		m, err := p.metrics(ctx)
 		if err != nil {
 			return err
 		}
+		off := m["offpath_clock_offset_seconds"] + c.storm.clockAhead(i).Seconds()
 		switch {
 		case m[`offpath_freshness{state="fresh"}`] != 1:
 			return fmt.Errorf("%s is not fresh", p.name)
-		case max(m["offpath_clock_offset_seconds"], -m["offpath_clock_offset_seconds"]) > 0.05:
-			return fmt.Errorf("the clock of %s is off by %g s", p.name, m["offpath_clock_offset_seconds"])
+		case max(off, -off) > 0.05:
+			return fmt.Errorf("the clock of %s is off by %.3f s", p.name, off)
 		case m["offpath_rules_refused"] != 0:
 			return fmt.Errorf("%s refuses its rules", p.name)
 		}

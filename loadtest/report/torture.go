@@ -1,0 +1,527 @@
+package report
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/offpath-io/offpath/loadtest/result"
+)
+
+// A Campaign is what a fault campaign found: those figures of package torture's JSON that the page
+// shows. It has types of its own, as importing that package would bring its servers and clients to
+// all who import this one. Times are seconds since the campaign's start.
+type Campaign struct {
+	On     result.File `json:"-"` // the program and the machine; its runs are not looked at
+	Failed error       `json:"-"` // why the campaign itself did not go as it should, or nil
+
+	Mode        string      `json:"mode"`
+	Seed        uint64      `json:"seed"`
+	Command     string      `json:"command"` // repeats the faults
+	Seconds     float64     `json:"seconds"`
+	Rounds      int         `json:"rounds"`
+	StoodStill  float64     `json:"stood_still_share"`
+	Interrupted bool        `json:"interrupted"`
+	Faults      []faultRun  `json:"faults"`
+	Rests       []rest      `json:"rests"`
+	Requests    requests    `json:"requests"`
+	Counts      hits        `json:"conservation"`
+	Rules       []ruleRun   `json:"rules"`
+	Violations  []violation `json:"violations"`
+}
+
+type faultRun struct {
+	At     float64 `json:"at_s"`
+	For    float64 `json:"for_s"` // 0: over at once
+	Kind   string  `json:"kind"`
+	Target string  `json:"target"`
+	Detail string  `json:"detail,omitempty"`
+}
+
+type rest struct {
+	At    float64 `json:"at_s"`
+	After float64 `json:"after_s"` // negative: not in time
+}
+
+type requests struct {
+	Asked     int64   `json:"asked"`
+	Allowed   int64   `json:"allowed"`
+	Denied    int64   `json:"denied"`
+	Excused   int64   `json:"excused"`
+	Late      int64   `json:"late"`
+	P50       float64 `json:"p50_ms"`
+	P99       float64 `json:"p99_ms"`
+	Longest   float64 `json:"longest_ms"`
+	OverRLS   int64   `json:"over_rls"`
+	Uncertain int64   `json:"uncertain"`
+}
+
+// hits says where all hits are.
+type hits struct {
+	Allowed   int64 `json:"allowed"`
+	Uncertain int64 `json:"uncertain"`
+	Ledger    int64 `json:"ledger"`
+	Dropped   int64 `json:"dropped"`
+	Held      int64 `json:"held_by_killed_checkers"`
+	StoreLost int64 `json:"lost_by_the_store"`
+}
+
+type ruleRun struct {
+	Rule     string  `json:"rule"`
+	Limit    int64   `json:"limit"`
+	Worst    float64 `json:"over_worst"`
+	AtRest   float64 `json:"over_worst_at_rest"`
+	Step     float64 `json:"step_s"`
+	Counts   []int64 `json:"counts"`
+	Admitted []int64 `json:"admitted"`
+	Denied   []int64 `json:"denied"`
+}
+
+type violation struct {
+	At   float64 `json:"at_s"`
+	What string  `json:"what"`
+	Text string  `json:"text"`
+}
+
+// CampaignHTML writes a campaign as one page, in the way of [HTML].
+func CampaignHTML(w io.Writer, c Campaign) error {
+	v, plots := campaignView{Campaign: c, end: c.Seconds}, map[string]*plot{}
+	for _, f := range c.Faults {
+		v.end = max(v.end, f.At+f.For)
+	}
+	v.Charts = append([]chart{v.rates()}, v.counts()...)
+	for i := range v.Charts {
+		if c := &v.Charts[i]; c.Plot != nil {
+			c.ID = fmt.Sprintf("%s-%d", c.Kind, i+1)
+			plots[c.ID] = c.Plot
+		}
+	}
+	var err error
+	if v.Data, err = json.Marshal(plots); err != nil {
+		return fmt.Errorf("encode charts: %w", err)
+	}
+	var text strings.Builder // so that a page is written whole or not at all
+	if err := page.ExecuteTemplate(&text, "torture.html", &v); err != nil {
+		return fmt.Errorf("fill page: %w", err)
+	}
+	_, err = io.WriteString(w, text.String())
+	return err
+}
+
+// campaignView is what the template gets. All that lies on the time line has its place in per cent
+// of the width, so that it needs no script to fit.
+type campaignView struct {
+	Campaign
+	Charts []chart
+	Data   json.RawMessage // plots as JSON, by the charts' IDs
+	end    float64         // of the time line, in seconds
+}
+
+// Verdict is the result in a sentence.
+func (v *campaignView) Verdict() string {
+	played := fmt.Sprintf("%s of %s in %s", counted(len(v.Faults), "fault"),
+		counted(len(v.Kinds()), "kind"), scaled(v.Seconds*1000, milliseconds))
+	switch broken := v.Broken(); {
+	case len(v.Violations) > 0:
+		return fmt.Sprintf("%s of %s, with %s.", counted(len(v.Violations), "violation"),
+			counted(len(broken), "promise"), played)
+	case v.Failed != nil:
+		return "There is no verdict, as the campaign failed: no violation was seen, with " + played + "."
+	case v.Interrupted:
+		return "No promise was broken until the campaign was interrupted: " + played + "."
+	}
+	text := "All promises held: " + played + "; every hit is accounted for"
+	if v.Requests.Asked > v.Requests.Excused {
+		text += "; the slowest answer of a live checker took " + scaled(v.Requests.Longest, milliseconds)
+	}
+	if len(v.Rests) > 0 {
+		text += "; at rest again after at most " + v.slowestRest()
+	}
+	return text + "."
+}
+
+// Alarms are what a reader must not overlook, beside violations.
+func (v *campaignView) Alarms() (list []string) {
+	if v.Failed != nil {
+		list = append(list, "THE CAMPAIGN FAILED: "+oneLine(v.Failed.Error()))
+	}
+	if v.Interrupted {
+		list = append(list, "INTERRUPTED: the figures are of the part that was played.")
+	}
+	return list
+}
+
+// At is a time as the page writes it.
+func (*campaignView) At(seconds float64) string { return plain(seconds, 2) + " s" }
+
+// A place is something on the time line; Left and Width are per cent of the width.
+type place struct {
+	Left, Width string
+	Lane        int // from the top, where several lie above each other
+	Kind        string
+	Bad         bool
+	Title       string
+	Number      int // of a violation
+}
+
+func (v *campaignView) place(from, length float64) place {
+	part := func(seconds float64) float64 { return 100 * min(max(seconds/v.end, 0), 1) }
+	if !(v.end > 0) {
+		return place{Left: "0", Width: "0"}
+	}
+	left := part(from)
+	return place{Left: plain(left, 3), Width: plain(part(from+length)-left, 3)}
+}
+
+// A track is a row of the time line.
+type track struct {
+	Name   string
+	Lanes  int
+	Places []place
+}
+
+// Height of a track, in pixels.
+func (t track) Height() int { return 6 + laneHeight*t.Lanes }
+
+const laneHeight = 11
+
+// Top is a place's, in pixels.
+func (p place) Top() int { return 3 + laneHeight*p.Lane }
+
+// Tracks are the faults, a row for each target: those between two parts are the links'.
+func (v *campaignView) Tracks() []track {
+	targets := map[string][]faultRun{}
+	for _, f := range v.Faults {
+		row := f.Target
+		if f.Kind == "partition" {
+			row = "links"
+		}
+		targets[row] = append(targets[row], f)
+	}
+	var list []track
+	for name, faults := range targets {
+		list = append(list, v.track(name, faults))
+	}
+	order := []string{"nats", "redis", "aggregator", "checker", "links", "rules"}
+	rank := func(name string) int {
+		sort, _, _ := strings.Cut(name, "-")
+		if i := slices.Index(order, sort); i >= 0 {
+			return i
+		}
+		return len(order)
+	}
+	slices.SortFunc(list, func(a, b track) int {
+		return cmp.Or(rank(a.Name)-rank(b.Name), len(a.Name)-len(b.Name), cmp.Compare(a.Name, b.Name))
+	})
+	return list
+}
+
+// track puts faults that last at the same time into lanes.
+func (v *campaignView) track(name string, faults []faultRun) track {
+	t := track{Name: name}
+	var ends []float64
+	for _, f := range inTime(faults) {
+		p := v.place(f.At, f.For)
+		p.Kind, p.Title = f.Kind, v.tell(f)
+		p.Lane = slices.IndexFunc(ends, func(end float64) bool { return end <= f.At })
+		if p.Lane < 0 {
+			p.Lane, ends = len(ends), append(ends, 0)
+		}
+		ends[p.Lane] = f.At + max(f.For, v.end/300) // a bar has a least width, too
+		t.Places = append(t.Places, p)
+	}
+	t.Lanes = len(ends)
+	return t
+}
+
+// inTime puts faults into order: a campaign tells them as they end.
+func inTime(faults []faultRun) []faultRun {
+	return slices.SortedStableFunc(slices.Values(faults), func(a, b faultRun) int {
+		return cmp.Compare(a.At, b.At)
+	})
+}
+
+// tell is a fault in words.
+func (v *campaignView) tell(f faultRun) string {
+	text := fmt.Sprintf("%s: %s at %s", f.Kind, f.Target, v.At(f.At))
+	if f.For > 0 {
+		text += " for " + scaled(f.For*1000, milliseconds)
+	}
+	if f.Detail != "" {
+		text += ": " + f.Detail
+	}
+	return text
+}
+
+// Sorted are all faults in their order.
+func (v *campaignView) Sorted() []faultRun { return inTime(v.Faults) }
+
+// A kindLine is a kind of faults in the legend.
+type kindLine struct {
+	Kind, Words string
+	Count       int
+}
+
+// Kinds are those that were played, in an order that puts alike ones together.
+func (v *campaignView) Kinds() []kindLine {
+	list := []kindLine{
+		{Kind: "kill", Words: "a process ends as in a crash, and is started again"},
+		{Kind: "stop", Words: "a process is told to stop, and is started again"},
+		{Kind: "pause", Words: "a process, or Redis, stands still"},
+		{Kind: "partition", Words: "no byte passes between two parts, in one direction or both"},
+		{Kind: "slow", Words: "all links of a part have delay, jitter, loss, or little bandwidth"},
+		{Kind: "cut", Words: "all connections of a part are closed, once"},
+		{Kind: "restart", Words: "Redis stops and starts, and keeps its data"},
+		{Kind: "lose", Words: "Redis loses all its data"},
+		{Kind: "rollback", Words: "Redis goes back to an older snapshot"},
+		{Kind: "full", Words: "Redis takes no more data"},
+		{Kind: "rules", Words: "a limit changes, or the file of the rules is invalid for a while"},
+		{Kind: "clock", Words: "a checker’s clock is set wrong, and right again"},
+	}
+	for _, f := range v.Faults {
+		i := slices.IndexFunc(list, func(k kindLine) bool { return k.Kind == f.Kind })
+		if i < 0 { // a new kind is shown without words
+			i, list = len(list), append(list, kindLine{Kind: f.Kind})
+		}
+		list[i].Count++
+	}
+	return slices.DeleteFunc(list, func(k kindLine) bool { return k.Count == 0 })
+}
+
+// A round is the faults until a rest, and the rest after them, which lasts to the next fault.
+type round struct {
+	rest
+	place
+	Faults int
+	After  string
+}
+
+// Rested are the rounds that came to their end.
+func (v *campaignView) Rested() (list []round) {
+	faults := v.Sorted()
+	for _, r := range v.Rests {
+		n := slices.IndexFunc(faults, func(f faultRun) bool { return f.At > r.At })
+		until := v.end
+		if n >= 0 {
+			until = faults[n].At
+		} else {
+			n = len(faults)
+		}
+		p := v.place(r.At, until-r.At)
+		p.Bad = r.After < 0
+		list = append(list, round{r, p, n, restAfter(r.After)})
+		faults = faults[n:]
+	}
+	return list
+}
+
+func restAfter(seconds float64) string {
+	if seconds < 0 {
+		return "not in time"
+	}
+	return scaled(seconds*1000, milliseconds)
+}
+
+// slowestRest is the longest that it took to come to rest.
+func (v *campaignView) slowestRest() string {
+	slowest := 0.0
+	for _, r := range v.Rests {
+		if r.After < 0 {
+			return restAfter(r.After)
+		}
+		slowest = max(slowest, r.After)
+	}
+	return restAfter(slowest)
+}
+
+// Broken are the violations, a row for each promise.
+func (v *campaignView) Broken() (list []track) {
+	for i, violation := range v.Violations {
+		n := slices.IndexFunc(list, func(t track) bool { return t.Name == violation.What })
+		if n < 0 {
+			n, list = len(list), append(list, track{Name: violation.What})
+		}
+		p := v.place(violation.At, 0)
+		p.Number, p.Title = v.Number(i), v.At(violation.At)+": "+violation.Text
+		list[n].Places = append(list[n].Places, p)
+	}
+	return list
+}
+
+// Number is a violation's, from its place in the list.
+func (*campaignView) Number(i int) int { return i + 1 }
+
+// mostPlaces is how many places a line of a chart has at most: as many as can be told apart when
+// the time line is drawn wider.
+const mostPlaces = 2400
+
+// over is a chart over the campaign's time: fine steps are joined, at least so many into one.
+func (v *campaignView) over(c chart, y axis, steps int, step float64, join int) (chart, int) {
+	if steps == 0 || !(step > 0) {
+		c.Note = "There is no course over time: this campaign recorded none."
+		return c, 0
+	}
+	join = max(join, (steps+mostPlaces-1)/mostPlaces)
+	c.Plot = &plot{X: axis{Label: "time (s)", Unit: "s", Max: v.end}, Y: y}
+	for i := range (steps + join - 1) / join {
+		c.Plot.At = append(c.Plot.At, rounded((float64(i)+0.5)*step*float64(join), 3))
+	}
+	return c, join
+}
+
+// rates are the requests that were admitted and denied per second, of all rules.
+func (v *campaignView) rates() chart {
+	var admitted, denied []float64
+	step := 0.0
+	for _, r := range v.Rules {
+		admitted, denied, step = sum(admitted, r.Admitted), sum(denied, r.Denied), r.Step
+	}
+	c := chart{
+		Kind: "rates", Title: "Requests admitted and denied",
+		Note:  "Per second, of the rules below together.",
+		Label: "Line chart of the requests admitted and denied per second.",
+	}
+	y := axis{Label: "requests per second", Unit: "/s"}
+	c, join := v.over(c, y, len(admitted), step, int(math.Round(1/step)))
+	if c.Plot == nil {
+		return c
+	}
+	perSecond := func(fine []float64) (list []value) {
+		for steps := range slices.Chunk(fine, join) {
+			total := 0.0
+			for _, n := range steps {
+				total += n
+			}
+			list = append(list, value(total/step/float64(len(steps))))
+		}
+		return list
+	}
+	c.Plot.Lines = []line{
+		{Name: "admitted", Style: "ours", Values: perSecond(admitted)},
+		{Name: "denied", Style: "denial", Dashed: true, Values: perSecond(denied)},
+	}
+	_, most := limits(c.Plot.Lines[0].Values, c.Plot.Lines[1].Values)
+	c.Plot.Y.Max = math.Ceil(max(most, 1) * 1.1)
+	return c
+}
+
+// sum adds counts to a sum, which grows to their length.
+func sum(to []float64, counts []int64) []float64 {
+	to = append(to, make([]float64, max(len(counts)-len(to), 0))...)
+	for i, n := range counts {
+		to[i] += float64(n)
+	}
+	return to
+}
+
+// counts are the worst key's count of each rule against its limit, a chart each.
+func (v *campaignView) counts() (list []chart) {
+	for _, r := range v.Rules {
+		limit := fmt.Sprintf("limit: %s", count(r.Limit))
+		c := chart{Kind: "count", Title: "Rule " + oneLine(r.Rule) + ": count of its worst key"}
+		c, join := v.over(c, axis{}, len(r.Counts), r.Step, 1)
+		if c.Plot != nil {
+			t := result.Timeline{StepMS: r.Step * 1000}
+			for _, n := range r.Counts {
+				t.Ours = append(t.Ours, float64(n)/float64(r.Limit))
+			}
+			values := percents(coarser(t, join).Ours, len(c.Plot.At))
+			c.Plot.Y, c.Plot.Level = aroundLimit(limits(values)), &mark{100, limit}
+			c.Plot.Lines = []line{{Name: "the worst key’s count", Style: "ours", Values: values}}
+			c.Note = fmt.Sprintf("In per cent of the limit; above 100 %% is over it. "+
+				"Over the limit at worst: %s, at rest: %s.", overWorst(r.Worst), overWorst(r.AtRest))
+			c.Label = fmt.Sprintf("Line chart of the largest count of any key of %s over time. %s",
+				oneLine(r.Rule), c.Note)
+		}
+		list = append(list, c)
+	}
+	return list
+}
+
+// overWorst is an excess, and none where nothing was admitted.
+func overWorst(share float64) string {
+	if share <= -1 {
+		return none
+	}
+	return excess(share)
+}
+
+// A fact is a line of a table.
+type fact struct {
+	Label, Value string
+	Bad          bool
+}
+
+// facts are a table.
+type facts struct {
+	Title string
+	Lines []fact
+}
+
+// Equation says where all hits are, in figures, as the campaign judges it.
+func (v *campaignView) Equation() string {
+	n := v.Counts
+	least, found := n.Allowed-n.Held, n.Ledger+n.Dropped+n.StoreLost
+	most, verdict := n.Allowed+n.Uncertain, "it holds"
+	switch {
+	case found < least:
+		verdict = fmt.Sprintf("IT DOES NOT HOLD: %s", off(found-least))
+	case found > most:
+		verdict = fmt.Sprintf("IT DOES NOT HOLD: %s", off(found-most))
+	}
+	return fmt.Sprintf("%s − %s ≤ %s + %s + %s ≤ %s + %s, or %s ≤ %s ≤ %s: %s.",
+		count(n.Allowed), count(n.Held), count(n.Ledger), count(n.Dropped), count(n.StoreLost),
+		count(n.Allowed), count(n.Uncertain), count(least), count(found), count(most), verdict)
+}
+
+// Sheets are tables of figures.
+func (v *campaignView) Sheets() []facts {
+	q, n := v.Requests, v.Counts
+	ms := func(t float64) string { return scaled(t, milliseconds) }
+	number := func(label string, n int64) fact { return fact{label, count(n), false} }
+	late, missed := number("not answered in time", q.Late), 0
+	late.Bad = q.Late > 0
+	var after []float64
+	for _, r := range v.Rests {
+		if r.After < 0 {
+			missed++
+		} else {
+			after = append(after, r.After)
+		}
+	}
+	slices.Sort(after)
+	median := none
+	if len(after) > 0 {
+		median = restAfter(after[len(after)/2])
+	}
+	return []facts{
+		{"Requests", []fact{
+			number("asked", q.Asked), number("over RLS", q.OverRLS), number("allowed", q.Allowed),
+			number("denied", q.Denied), number("without an answer, perhaps charged", q.Uncertain),
+			number("of checkers that were killed, stopped or frozen meanwhile", q.Excused), late,
+		}},
+		{"Answers of live checkers", []fact{
+			{"p50", ms(q.P50), false}, {"p99", ms(q.P99), false}, {"longest", ms(q.Longest), false},
+		}},
+		{"Where all hits are", []fact{
+			number("allowed", n.Allowed), number("perhaps charged, without an answer", n.Uncertain),
+			number("in the ledger", n.Ledger), number("dropped, as checkers say", n.Dropped),
+			number("lost by Redis", n.StoreLost), number("held by checkers that ended", n.Held),
+		}},
+		{"Recovery", []fact{
+			{"rounds", fmt.Sprint(v.Rounds), false},
+			{"at rest again, median of those in time", median, false},
+			{"at rest again, slowest", v.slowestRest(), missed > 0},
+			{"not in time", fmt.Sprint(missed), missed > 0},
+		}},
+		{"Campaign", []fact{
+			{"seed", fmt.Sprint(v.Seed), false}, {"Redis", oneLine(v.Mode), false},
+			{"the machine itself stood still", share(v.StoodStill), false},
+			{"violations", fmt.Sprint(len(v.Violations)), len(v.Violations) > 0},
+		}},
+	}
+}
