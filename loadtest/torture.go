@@ -50,6 +50,8 @@ func newTorture() *cobra.Command {
 		flags.Add(s, &minutes, "minutes", "go on for `N` minutes, and to the end of the last round",
 			flags.Float(0.1, 24*60))
 		flags.Add(s, &o.Seed, "seed", "`N` decides the faults", flags.Uint64)
+		s.BoolVar(&o.Drills, "drills", false, "play one state after the other instead, such as an "+
+			"outage of Redis, and print what passed in each")
 		flags.Add(s, &faults, "faults", "`KINDS` of faults, with commas between; all of: "+
 			kindNames(torture.Kinds), readKinds)
 	})
@@ -160,6 +162,11 @@ func printTorture(to io.Writer, r *torture.Result) {
 		longest = max(longest, rest.After)
 	}
 	row("at rest again", "after %.1f s at most", longest)
+	for _, d := range r.Drills {
+		row(d.Name, "for %.0f s: %.2f of the limit passed, worst window %+.1f %%, from 24 s on %+.1f %%; "+
+			"longest answer %.0f ms, %d missing; at rest after %.1f s", d.For, d.Passed, 100*d.Worst,
+			100*d.WorstLater, d.Longest, d.Unanswered, d.RestAfter)
+	}
 	n := &r.Counts
 	row("hits allowed", "%d, and perhaps %d more of requests without an answer", n.Allowed, n.Uncertain)
 	row("  in the ledger", "%d", n.Ledger)

@@ -280,7 +280,8 @@ func (v *campaignView) Kinds() []kindLine {
 		{Kind: "rollback", Words: "Redis goes back to an older snapshot"},
 		{Kind: "full", Words: "Redis takes no more data"},
 		{Kind: "rules", Words: "a limit changes, or the file of the rules is invalid for a while"},
-		{Kind: "clock", Words: "a checker’s clock is set wrong, and right again"},
+		{Kind: "clock", Words: "a checker’s clock jumps ahead, or is wrong at its start"},
+		{Kind: "drill", Words: "one state, brought about for a while"},
 	}
 	for _, f := range v.Faults {
 		i := slices.IndexFunc(list, func(k kindLine) bool { return k.Kind == f.Kind })

@@ -35,6 +35,9 @@ const (
 	Clock     Kind = "clock"     // a checker's clock jumps ahead, or is wrong at its start
 )
 
+// Drill is none that is drawn: see Options.Drills.
+const Drill Kind = "drill"
+
 // Kinds are all of them.
 var Kinds = []Kind{Kill, Stop, Pause, Partition, Slow, Cut, Restart, Lose, Rollback, Full, Rules, Clock}
 

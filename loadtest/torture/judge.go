@@ -38,6 +38,7 @@ func (c *campaign) judge() {
 	for _, r := range judgedRules {
 		c.result.Rules = append(c.result.Rules, c.judgeRule(r, all))
 	}
+	c.judgeDrills(all)
 	c.judgeLogs()
 	if c.result.StoodStill > mostStandstill && !c.o.Untimed {
 		c.violate(time.Now(), "the machine runs", "it stood still for %.1f %% of the time: the run does not count",

@@ -14,6 +14,7 @@ type Result struct {
 	Interrupted bool         `json:"interrupted"`
 	Faults      []FaultRun   `json:"faults"`
 	Rests       []Rest       `json:"rests"`
+	Drills      []DrillRun   `json:"drills,omitempty"`
 	Requests    Requests     `json:"requests"`
 	Counts      Conservation `json:"conservation"`
 	Rules       []RuleRun    `json:"rules"`
@@ -33,6 +34,19 @@ type FaultRun struct {
 type Rest struct {
 	At    float64 `json:"at_s"`    // when the last fault had ended
 	After float64 `json:"after_s"` // until everything was ready and fresh; negative: it was not in time
+}
+
+// DrillRun is how the hot key of the rule "fast" fared in one drill.
+type DrillRun struct {
+	Name       string  `json:"name"`
+	At         float64 `json:"at_s"`
+	For        float64 `json:"for_s"`
+	Passed     float64 `json:"passed"`           // as a part of what the limit allows in that time
+	Worst      float64 `json:"over_worst"`       // in any window, as a share of the limit
+	WorstLater float64 `json:"over_worst_later"` // from 24 s on: checkers keep to their local share
+	Unanswered int64   `json:"unanswered"`       // of live checkers
+	Longest    float64 `json:"longest_ms"`       // of live checkers
+	RestAfter  float64 `json:"rest_after_s"`     // as in Rest
 }
 
 // Requests are those that clients made, by what became of them.

@@ -35,6 +35,8 @@ type Options struct {
 	Seed uint64
 	// Faults are the kinds of faults to draw; default all.
 	Faults []Kind
+	// Drills plays those instead, one after the other: each is a state that something is promised of.
+	Drills bool
 	// Race builds the daemons with the race detector.
 	Race bool
 	// Untimed judges neither how long anything takes nor how closely limits hold at rest: for a
@@ -97,6 +99,9 @@ func Run(ctx context.Context, o Options) (result Result, err error) {
 // command repeats a campaign's faults.
 func (o Options) command() string {
 	s := fmt.Sprintf("go run ./loadtest torture --seed %d --minutes %g", o.Seed, o.Duration.Minutes())
+	if o.Drills {
+		s = "go run ./loadtest torture --drills"
+	}
 	if o.Untimed {
 		s += " --untimed"
 	}
@@ -123,7 +128,10 @@ func (c *campaign) run(ctx context.Context) (Result, error) {
 	lasts(ctx, warmUp)
 	c.usage = c.usages()
 	random := rand.New(rand.NewPCG(c.o.Seed, 0x746f7274757265))
-	for ctx.Err() == nil && time.Since(c.start) < c.o.Duration {
+	if c.o.Drills {
+		c.drill(ctx)
+	}
+	for !c.o.Drills && ctx.Err() == nil && time.Since(c.start) < c.o.Duration {
 		c.round(ctx, random)
 	}
 	c.result.Interrupted = ctx.Err() != nil

@@ -20,7 +20,7 @@ type share struct {
 	atFull           float64 // own hits reported by that time
 	minor            bool    // the part is less than half of an equal one
 	open             bool    // it has not been used yet: further updates of it may come
-	taken            int32   // full rounds that were used
+	taken            int32   // full rounds that were used; negative after an outage
 	baseOwn, baseAll float64 // at the full round before
 	lastOwn, lastAll float32 // hits of the last full round
 }
@@ -120,6 +120,14 @@ func (s *share) observe(w Update, f Fleet, all float64) {
 		s.learn(own, max(own, every), f.Checkers)
 	}
 }
+
+// wait keeps the share as it is for the next full rounds: what checkers have kept in an outage comes
+// in their reports, and updates have not told of all hits. Else each checker would take its own hits
+// of the outage for nearly all that there were.
+func (s *share) wait() { s.taken = -outageRounds }
+
+// outageRounds are 2 s: by then all have delivered what they have kept.
+const outageRounds = 16
 
 // learn updates the part with the hits of a full round, own and all.
 func (s *share) learn(own, all, checkers float64) {

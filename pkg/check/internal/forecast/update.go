@@ -4,6 +4,9 @@ package forecast
 func (k *Key) Observe(w Update, f Fleet) {
 	k.expect(w.Now)
 	w = w.per(k.Unit())
+	if r := k.reports[0]; r.at != 0 && r.since >= fewest && micros(w.Now)-r.at > outage {
+		k.share.wait()
+	}
 	k.history.fit(f.interval())
 	k.demand.fit(f.interval())
 	k.share.observe(w, f, k.demand.all)
@@ -14,6 +17,10 @@ func (k *Key) Observe(w Update, f Fleet) {
 	}
 	k.demand.learn(w, expected, complete)
 }
+
+// outage is how long ago the last own report was made, in µs, if hits have waited since then: a
+// report is in flight for so long only if nobody answers.
+const outage = 1e6
 
 // Reported records that all own hits so far are in a report, made now.
 func (k *Key) Reported(now int64, f Fleet) {
