@@ -97,7 +97,7 @@ func isDropped(name string) bool {
 
 func (c *campaign) judgeConservation(all []request) {
 	n := &c.result.Counts
-	n.Allowed, n.Uncertain, n.StoreLost = c.result.Requests.Allowed, c.result.Requests.Uncertain, c.storm.storeLost
+	n.Allowed, n.Uncertain = c.result.Requests.Allowed, c.result.Requests.Uncertain
 	for _, p := range c.fleet.checkers {
 		for _, l := range p.lives {
 			n.Held += l.held
@@ -105,11 +105,11 @@ func (c *campaign) judgeConservation(all []request) {
 	}
 	found := n.Ledger + n.Dropped + n.StoreLost
 	const what = "every hit is counted once, or its loss explained"
-	if found > n.Allowed+n.Uncertain {
-		c.violate(time.Now(), what, "%d hits too many: %+v", found-n.Allowed-n.Uncertain, *n)
+	if most := n.Allowed + n.Uncertain + n.CountedAgain; found > most {
+		c.violate(time.Now(), what, "%d hits too many: %+v", found-most, *n)
 	}
-	if found < n.Allowed-n.Held {
-		c.violate(time.Now(), what, "%d hits are gone: %+v", n.Allowed-n.Held-found, *n)
+	if most := found + n.StoreLostMore; most < n.Allowed-n.Held {
+		c.violate(time.Now(), what, "%d hits are gone: %+v", n.Allowed-n.Held-most, *n)
 	}
 }
 

@@ -128,7 +128,24 @@ func TestJudge(t *testing.T) {
 		}, ""},
 		{"Redis lost it", func(c *campaign) {
 			c.result.Counts.Ledger--
-			c.storm.storeLost = 1
+			c.result.Counts.StoreLost = 1
+		}, ""},
+		{"Redis may have lost it", func(c *campaign) {
+			c.result.Counts.Ledger -= 5
+			c.result.Counts.addFailovers(3, 2)
+		}, ""},
+		{"… but not that much", func(c *campaign) {
+			c.result.Counts.Ledger -= 6
+			c.result.Counts.addFailovers(3, 2)
+		}, "1 hits are gone"},
+		{"Redis lost it, and it was reported again", func(c *campaign) {
+			c.result.Counts.StoreLost, c.result.Counts.CountedAgain = 3, 3
+		}, ""},
+		{"… but nobody held that much", func(c *campaign) {
+			c.result.Counts.StoreLost, c.result.Counts.CountedAgain = 3, 2
+		}, "1 hits too many"},
+		{"a master died before its replica had it, and it was reported again", func(c *campaign) {
+			c.result.Counts.addFailovers(3, 0)
 		}, ""},
 		{"a hit is counted twice", func(c *campaign) {
 			c.result.Counts.Ledger++
