@@ -50,8 +50,8 @@ func newTorture() *cobra.Command {
 			kindNames(torture.Kinds), readKinds)
 	})
 	flags.Topic(cmd, "Fleet", func(s *pflag.FlagSet) {
-		flags.Add(s, &o.Mode, "mode", "how Redis runs: `"+modeNames()+"`, alone, or as a "+
-			"master and a replica with Sentinels", readMode)
+		flags.Add(s, &o.Mode, "mode", "how Redis runs: `"+modeNames()+"`, alone, as a master and a "+
+			"replica with Sentinels, or as a Cluster with replicas", readMode)
 		s.BoolVar(&o.Race, "race", o.Race, "build the daemons with the race detector")
 		s.BoolVar(&o.Untimed, "untimed", false, "judge neither how long anything takes nor how "+
 			"closely limits hold at rest, for a machine that others use")

@@ -136,7 +136,7 @@ func (f *failovers) takeLocked(n *node, r reading) {
 	case p.master && r.master:
 		f.gained += max(r.sum-p.sum, 0) // less: it was emptied, which is in other books
 	case p.master: // it is a replica now
-		end := masterEnd{n, r.at, p.state, p.sum, r.at.Sub(p.at) < mostUnseen}
+		end := masterEnd{n, r.at, p.state, p.sum, p.at.IsZero() || r.at.Sub(p.at) < mostUnseen}
 		if !r.synced {
 			f.gained += max(r.sum-p.sum, 0)
 			end = masterEnd{n, r.at, r.state, r.sum, true}
@@ -160,11 +160,11 @@ func (f *failovers) dies(n *node) {
 }
 
 // begins notes that a node is about to be started with no data. It believes that it is a master
-// until it is told who is.
+// until it is told who is. It will be read as soon as it answers, whenever that is.
 func (f *failovers) begins(n *node) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.last[n] = reading{at: time.Now(), master: true}
+	f.last[n] = reading{master: true}
 }
 
 // promotedSince returns the first promotion in a group after a time.

@@ -251,9 +251,10 @@ func (c *campaign) compareUsage(after map[*part]usage) {
 	}
 }
 
-// Log lines: what they say, without their figures.
+// Log lines: what they say, without their figures, and of which shard.
 var (
 	logMessage = regexp.MustCompile(`level=(WARN|ERROR) msg=("(?:[^"\\]|\\.)*"|\S+)`)
+	logShard   = regexp.MustCompile(` shard=\d+`)
 )
 
 // faultsNear counts the faults in the minute before a time, and those that were not over by then.
@@ -277,7 +278,7 @@ func (c *campaign) judgeLogs() {
 			}
 			if m := logMessage.FindStringSubmatch(line.text); m != nil {
 				minute := int(line.at.Sub(c.start) / time.Minute)
-				id := fmt.Sprint(minute, " ", m[2])
+				id := fmt.Sprint(minute, " ", m[2], logShard.FindString(line.text))
 				most := 1 + c.faultsNear(line.at) // each start says what it starts with
 				if told[id]++; told[id] == most+1 {
 					c.violate(line.at, "each fault is told once a minute", "%s: %s, more than %d times", p.name, m[2], most)

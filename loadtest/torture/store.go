@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -22,10 +24,11 @@ type Mode string
 const (
 	Single   Mode = "single"   // one Redis alone
 	Sentinel Mode = "sentinel" // a master and a replica, watched by three Sentinels
+	Cluster  Mode = "cluster"  // three masters with a replica each
 )
 
 // Modes are all of them.
-var Modes = []Mode{Single, Sentinel}
+var Modes = []Mode{Single, Sentinel, Cluster}
 
 // Kinds are the kinds of faults that a mode can play.
 func (m Mode) Kinds() []Kind {
@@ -61,6 +64,8 @@ func (f *fleet) startStore(ctx context.Context, mode Mode) (err error) {
 	switch mode {
 	case Sentinel:
 		f.store, err = startSentinel(ctx, f)
+	case Cluster:
+		f.store, err = startCluster(ctx, f)
 	default:
 		f.store, err = startSingle(ctx, f)
 	}
@@ -74,14 +79,16 @@ type node struct {
 	redis *servers.Redis
 	admin *redis.Client // not through a link
 	addr  string        // of its link, by which all others know it
+	bus   string        // of the link to its bus, in a Cluster
 
 	reading sync.Mutex // so that readings are in order
 }
 
-// startNode starts a redis-server. With announce it gets a link, and tells others of that one.
+// startNode starts a redis-server. The options in announce, if there are any, are for the port of
+// the link by which others are to know it, and of the one to its bus in a Cluster.
 func (f *fleet) startNode(ctx context.Context, name string, announce []string, args ...string) (*node, error) {
 	n := &node{name: name}
-	var ports []string
+	var ports []string // of the links
 	for _, option := range announce {
 		address, err := servers.FreeAddress()
 		if err != nil {
@@ -100,9 +107,28 @@ func (f *fleet) startNode(ctx context.Context, name string, announce []string, a
 	n.admin = redis.NewClient(&redis.Options{
 		Addr: n.addr, MaxRetries: -1, DialerRetries: 1, DisableIdentity: true,
 		ReadTimeout: time.Minute, // it may be frozen
+		// After as many failures to connect the client would try only once a second.
+		PoolSize: 10_000,
+		OnConnect: func(ctx context.Context, conn *redis.Conn) error {
+			if len(announce) == 2 { // a node of a Cluster reads its own data as a replica only then
+				return conn.ReadOnly(ctx).Err()
+			}
+			return nil
+		},
 	})
-	for _, port := range ports {
-		if n.addr, err = f.listen(name, port, n.redis.Addr()); err != nil {
+	if len(ports) > 0 {
+		if n.addr, err = f.listen(name, ports[0], n.redis.Addr()); err != nil {
+			return nil, err
+		}
+	}
+	if len(ports) > 1 {
+		host, port, _ := strings.Cut(n.redis.Addr(), ":")
+		number, err := strconv.Atoi(port)
+		if err != nil {
+			return nil, fmt.Errorf("torture: %w", err)
+		}
+		n.bus, err = f.listen(name, ports[1], net.JoinHostPort(host, strconv.Itoa(number+busOffset)))
+		if err != nil {
 			return nil, err
 		}
 	}
@@ -111,9 +137,9 @@ func (f *fleet) startNode(ctx context.Context, name string, announce []string, a
 
 // listen makes the link by which all others reach a part.
 func (f *fleet) listen(name, port, target string) (string, error) {
-	number := 0
-	if _, err := fmt.Sscan(port, &number); err != nil {
-		return "", fmt.Errorf("torture: port %q: %w", port, err)
+	number, err := strconv.Atoi(port)
+	if err != nil {
+		return "", fmt.Errorf("torture: %w", err)
 	}
 	l, err := link.ListenOn(number, target)
 	if err != nil {

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -58,8 +60,11 @@ func (s *storm) hurtStore(ctx context.Context, f fault, run *FaultRun) error {
 		return s.fill(ctx, f)
 	}
 	n := store.nodes()[f.target%len(store.nodes())]
-	if f.kind == Restart {
+	if f.kind == Restart && store.failovers() != nil {
+		// With the links held, it would wait for its replica for 10 s before it ends.
 		run.Target = n.name
+		err := n.redis.RestartInOrder(background)
+		return errors.Join(err, store.rejoin(background, n), until(background, store.inSync))
 	}
 	end := s.put(func(w *wire) link.Faults {
 		to := sort(w.to) == "redis"
@@ -82,10 +87,6 @@ func (s *storm) hurtStore(ctx context.Context, f fault, run *FaultRun) error {
 	}
 	if err != nil {
 		return err
-	}
-	if f.kind == Restart && store.failovers() != nil {
-		end() // nobody would get in sync
-		return errors.Join(store.rejoin(background, n), until(background, store.inSync))
 	}
 	after, err := store.ledger(background)
 	if err != nil {
@@ -117,8 +118,9 @@ func (s *storm) fill(ctx context.Context, f fault) error {
 	return err
 }
 
-// askPatience is how long a checker may take to say what it holds; a frozen one does not.
-const askPatience = 500 * time.Millisecond
+// askPatience is how long a checker may take to say what it holds; a frozen one does not. Nobody
+// reaches Redis meanwhile, so it is less than what makes Sentinels miss a master.
+const askPatience = 300 * time.Millisecond
 
 // longestHeld is how old hits may be that a checker holds: as old as the longest fault, and as those
 // that wait in any case.
@@ -126,21 +128,25 @@ const longestHeld = longest + 15*time.Second
 
 // held is what checkers have not been told that it was counted, at most. If Redis loses it, they
 // report it again.
-func (s *storm) held() (sum int64) {
+func (s *storm) held() int64 {
+	ctx, cancel := context.WithTimeout(context.Background(), askPatience)
+	defer cancel()
+	var sum atomic.Int64
+	var asking sync.WaitGroup
 	for i, p := range s.fleet.checkers {
 		if _, _, ok := p.current(); !ok {
 			continue
 		}
-		ctx, cancel := context.WithTimeout(context.Background(), askPatience)
-		m, err := p.metrics(ctx)
-		cancel()
-		if err != nil {
-			sum += s.traffic.allowedSince(i, time.Now().Add(-longestHeld))
-			continue
-		}
-		sum += int64(m["offpath_hits_pending"] + m["offpath_hits_in_flight"])
+		asking.Go(func() {
+			if m, err := p.metrics(ctx); err == nil {
+				sum.Add(int64(m["offpath_hits_in_flight"]))
+			} else {
+				sum.Add(s.traffic.allowedSince(i, time.Now().Add(-longestHeld)))
+			}
+		})
 	}
-	return sum
+	asking.Wait()
+	return sum.Load()
 }
 
 // killNode kills a node, as a crash does; if it is a master its replica takes over. Then it is
@@ -234,7 +240,7 @@ func (s *storm) failover(_ context.Context, f fault, run *FaultRun) error {
 	}
 	defer s.releaseRedis()
 	background, store := context.Background(), s.fleet.store
-	if store.inSync(background) != nil {
+	if store.whole(background) != nil { // or it would be refused
 		return errBusy
 	}
 	begun := time.Now()

@@ -3,10 +3,10 @@
 // limits hold as documented, and all is well again within seconds.
 //
 // The processes are three nats-servers in a cluster, Redis, aggregators and checkers, all private
-// and on loopback, with a [link.Link] between any two of them. Redis is a single one, or one with a
-// replica and Sentinels; whatever a replica did not get to know is accounted for. Faults come in
-// rounds: about one a second for a while, several at once, then none until the fleet has come to
-// rest.
+// and on loopback, with a [link.Link] between any two of them. Redis is a single one, one with a
+// replica and Sentinels, or a Cluster with replicas; whatever a replica did not get to know is
+// accounted for. Faults come in rounds: about one a second for a while, several at once, then none
+// until the fleet has come to rest.
 package torture
 
 import (
