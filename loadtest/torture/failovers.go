@@ -199,6 +199,9 @@ func (f *failovers) runs(start time.Time) (list []MasterRun) {
 		list = append(list, MasterRun{seconds(p.at.Sub(start)), p.node.name, true, p.sum})
 	}
 	for _, e := range f.ends {
+		if e.state == "" { // it had just been started, and is told who is master
+			continue
+		}
 		list = append(list, MasterRun{seconds(e.at.Sub(start)), e.node.name, false, e.sum})
 	}
 	slices.SortFunc(list, func(a, b MasterRun) int { return cmp.Compare(a.At, b.At) })
@@ -218,10 +221,9 @@ func (f *failovers) losses() (at []time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, e := range f.ends {
-		kept := e.state == "" && e.known
-		for _, p := range f.promotions {
-			kept = kept || e.known && p.node.group == e.node.group && (p.before == e.state || p.after == e.state)
-		}
+		kept := e.known && (e.state == "" || slices.ContainsFunc(f.promotions, func(p promotion) bool {
+			return p.node.group == e.node.group && (p.before == e.state || p.after == e.state)
+		}))
 		if !kept {
 			at = append(at, e.at)
 		}

@@ -15,7 +15,8 @@ func TestFailovers(t *testing.T) {
 		read reading
 	}
 	master := func(n *node, ms int, sum int64, state string) step {
-		return step{n, reading{at: start.Add(time.Duration(ms) * time.Millisecond), master: true, sum: sum, state: state}}
+		at := start.Add(time.Duration(ms) * time.Millisecond)
+		return step{n, reading{at: at, master: true, sum: sum, state: state}}
 	}
 	replica := func(n *node, ms int, sum int64, state string, synced bool) step {
 		s := master(n, ms, sum, state)

@@ -110,7 +110,9 @@ func (s *sentinel) url(from string) (string, error) {
 }
 
 // ask asks a Sentinel, not through a link.
-func ask(ctx context.Context, p *part, do func(context.Context, *redis.SentinelClient) error) error {
+func ask(
+	ctx context.Context, p *part, do func(context.Context, *redis.SentinelClient) error,
+) error {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	c := redis.NewSentinelClient(&redis.Options{
@@ -153,8 +155,8 @@ func (s *sentinel) whole(ctx context.Context) error {
 	return nil
 }
 
-// rejoin does what a script that starts Redis does where there are Sentinels: it asks for the master
-// first. They would do it themselves after 10 s.
+// rejoin does what a script that starts Redis does where there are Sentinels: it asks for the
+// master first. They would do it themselves after 10 s.
 func (s *sentinel) rejoin(ctx context.Context, n *node) error {
 	if m := s.otherMaster(ctx, n); m != nil {
 		return replicate(ctx, n, m)

@@ -86,7 +86,9 @@ type node struct {
 
 // startNode starts a redis-server. The options in announce, if there are any, are for the port of
 // the link by which others are to know it, and of the one to its bus in a Cluster.
-func (f *fleet) startNode(ctx context.Context, name string, announce []string, args ...string) (*node, error) {
+func (f *fleet) startNode(
+	ctx context.Context, name string, announce []string, args ...string,
+) (*node, error) {
 	n := &node{name: name}
 	var ports []string // of the links
 	for _, option := range announce {

@@ -45,7 +45,8 @@ func (s *storm) save(ctx context.Context) error {
 // settle is how long what is under way to Redis may take to get there.
 const settle = 200 * time.Millisecond
 
-// hurtStore does something to Redis. What it loses is known to the hit: nobody reaches it meanwhile.
+// hurtStore does something to Redis. What it loses is known to the hit: nobody reaches it
+// meanwhile.
 func (s *storm) hurtStore(ctx context.Context, f fault, run *FaultRun) error {
 	run.Target = "redis"
 	if !s.takeRedis() {
@@ -81,7 +82,9 @@ func (s *storm) hurtStore(ctx context.Context, f fault, run *FaultRun) error {
 	case Restart:
 		err = n.redis.RestartInOrder(background)
 	case Lose:
-		err = onMasters(background, store, func(c *redis.Client) error { return c.FlushAll(background).Err() })
+		err = onMasters(background, store, func(c *redis.Client) error {
+			return c.FlushAll(background).Err()
+		})
 	case Rollback:
 		err = n.redis.RestartFrom(background, s.snapshot())
 	}
@@ -105,10 +108,11 @@ func (s *storm) hurtStore(ctx context.Context, f fault, run *FaultRun) error {
 
 // fill has masters take no more data for a while. Whoever becomes master meanwhile takes it.
 func (s *storm) fill(ctx context.Context, f fault) error {
+	background := context.Background()
 	set := func(c *redis.Client, value string) error {
-		return c.ConfigSet(context.Background(), "maxmemory", value).Err()
+		return c.ConfigSet(background, "maxmemory", value).Err()
 	}
-	err := onMasters(context.Background(), s.fleet.store, func(c *redis.Client) error { return set(c, "1") })
+	err := onMasters(background, s.fleet.store, func(c *redis.Client) error { return set(c, "1") })
 	if err == nil {
 		lasts(ctx, f.length)
 	}
@@ -122,8 +126,8 @@ func (s *storm) fill(ctx context.Context, f fault) error {
 // reaches Redis meanwhile, so it is less than what makes Sentinels miss a master.
 const askPatience = 300 * time.Millisecond
 
-// longestHeld is how old hits may be that a checker holds: as old as the longest fault, and as those
-// that wait in any case.
+// longestHeld is how old hits may be that a checker holds: as old as the longest fault, and as
+// those that wait in any case.
 const longestHeld = longest + 15*time.Second
 
 // held is what checkers have not been told that it was counted, at most. If Redis loses it, they
@@ -227,8 +231,8 @@ func (s *storm) promoted(group int, since time.Time, from reading, run *FaultRun
 		if !ok {
 			return fmt.Errorf("nobody takes over from %s", run.Target)
 		}
-		run.Detail += fmt.Sprintf("%d hits in its ledger, %d in that of its replica, promoted after %.1f s",
-			from.sum, p.sum, seconds(p.at.Sub(since)))
+		run.Detail += fmt.Sprintf("%d hits in its ledger, %d in that of its replica, promoted after "+
+			"%.1f s", from.sum, p.sum, seconds(p.at.Sub(since)))
 		return nil
 	})
 }

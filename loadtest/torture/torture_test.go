@@ -41,6 +41,23 @@ func TestDraw(t *testing.T) {
 	}
 }
 
+// A mode plays only what it can, and the command that repeats it says which it was.
+func TestModes(t *testing.T) {
+	for _, m := range Modes {
+		kinds := m.Kinds()
+		if slices.Contains(kinds, Failover) == (m == Single) || slices.Contains(kinds, Rollback) != (m == Single) {
+			t.Errorf("%s: %v", m, kinds)
+		}
+		command := Options{Mode: m, Seed: 3, Duration: time.Minute, Faults: kinds}.command()
+		if strings.Contains(command, "--faults") || strings.Contains(command, "--mode "+string(m)) == (m == Single) {
+			t.Errorf("%s: %s", m, command)
+		}
+	}
+	if _, err := Run(t.Context(), Options{Mode: Sentinel, Faults: []Kind{Rollback}}); err == nil {
+		t.Error("a replica goes back to a snapshot")
+	}
+}
+
 // Several faults work on a link together: the worst of each sort.
 func TestFaultsAddUp(t *testing.T) {
 	l, err := link.Listen("127.0.0.1:1")
