@@ -14,7 +14,7 @@ FUZZTIME ?= 10s
 BENCH ?= .
 COUNT ?= 1
 
-# make torture MINUTES=60 SEED=7 TORTURE='--faults kill,lose'
+# make torture MINUTES=60 SEED=7 TORTURE='--mode cluster --faults kill,lose'
 MINUTES ?= 10
 SEED ?= 1
 TORTURE ?=

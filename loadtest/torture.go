@@ -31,7 +31,7 @@ The seed decides the faults. The exit status is 1 if a promise was broken.`
 var errViolated = errors.New("promises were broken: see violations above")
 
 func newTorture() *cobra.Command {
-	o := torture.Options{Duration: 10 * time.Minute, Seed: 1, Race: true}
+	o := torture.Options{Duration: 10 * time.Minute, Seed: 1, Race: true, Mode: torture.Single}
 	minutes, faults, out := 10.0, kinds(nil), output{}
 	cmd := &cobra.Command{
 		Use: "torture", Short: "faults of all kinds on a fleet of real processes", Long: tortureSummary,
@@ -56,6 +56,8 @@ func newTorture() *cobra.Command {
 			kindNames(torture.Kinds), readKinds)
 	})
 	flags.Topic(cmd, "Fleet", func(s *pflag.FlagSet) {
+		flags.Add(s, &o.Mode, "mode", "how Redis runs: `"+modeNames()+"`, alone, as a master and a "+
+			"replica with Sentinels, or as a Cluster with replicas", readMode)
 		s.BoolVar(&o.Race, "race", o.Race, "build the daemons with the race detector")
 		s.BoolVar(&o.Untimed, "untimed", false, "judge neither how long anything takes nor how "+
 			"closely limits hold at rest, for a machine that others use")
@@ -66,6 +68,22 @@ func newTorture() *cobra.Command {
 			"instead of the table")
 	})
 	return cmd
+}
+
+func modeNames() string {
+	names := make([]string, len(torture.Modes))
+	for i, m := range torture.Modes {
+		names[i] = string(m)
+	}
+	return strings.Join(names, "|")
+}
+
+func readMode(text string) (torture.Mode, error) {
+	m := torture.Mode(text)
+	if !slices.Contains(torture.Modes, m) {
+		return "", fmt.Errorf("%q: want one of %s", m, modeNames())
+	}
+	return m, nil
 }
 
 // kinds are as a flag has them.
@@ -171,7 +189,8 @@ func printTorture(to io.Writer, r *torture.Result) {
 	row("hits allowed", "%d, and perhaps %d more of requests without an answer", n.Allowed, n.Uncertain)
 	row("  in the ledger", "%d", n.Ledger)
 	row("  dropped, as checkers say", "%d", n.Dropped)
-	row("  lost by Redis", "%d", n.StoreLost)
+	row("  lost by Redis", "%d, and perhaps %d more; at most %d were reported again",
+		n.StoreLost, n.StoreLostMore, n.CountedAgain)
 	row("  gone with killed checkers", "%d (they held %d)",
 		max(n.Allowed-n.Ledger-n.Dropped-n.StoreLost, 0), n.Held)
 	for _, rule := range r.Rules {

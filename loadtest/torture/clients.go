@@ -182,6 +182,19 @@ func (t *traffic) all() []request {
 	return append([]request(nil), t.done...)
 }
 
+// allowedBetween counts what was allowed by answers within a time.
+func (t *traffic) allowedBetween(from, until time.Time) (n int64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for i := range t.done {
+		r := &t.done[i]
+		if at := r.sent.Add(r.took); r.allowed && at.After(from) && !at.After(until) {
+			n++
+		}
+	}
+	return n
+}
+
 // allowedSince counts what a checker has let pass of requests sent since a time.
 func (t *traffic) allowedSince(checker int, since time.Time) (n int64) {
 	t.mu.Lock()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/offpath-io/offpath/loadtest/torture/link"
@@ -26,17 +27,17 @@ var drills = []drill{
 		return s.without(ctx, s.fleet.nats, d)
 	}},
 	{"Redis away", outage, func(ctx context.Context, s *storm, d time.Duration) error {
-		return errors.Join(s.fleet.redis.Pause(), lasting(ctx, d), s.fleet.redis.Resume())
+		return s.withoutRedis(func() error { return lasting(ctx, d) })
 	}},
 	{"NATS and Redis away", outage, func(ctx context.Context, s *storm, d time.Duration) error {
-		return errors.Join(s.fleet.redis.Pause(), s.without(ctx, s.fleet.nats, d), s.fleet.redis.Resume())
+		return s.withoutRedis(func() error { return s.without(ctx, s.fleet.nats, d) })
 	}},
 	{"both aggregators away", outage, func(ctx context.Context, s *storm, d time.Duration) error {
 		return s.without(ctx, s.fleet.aggregators, d)
 	}},
 	{"one of two aggregators cut off from Redis", outage, func(ctx context.Context, s *storm, d time.Duration) error {
 		end := s.put(func(w *wire) link.Faults {
-			cut := w.from == s.fleet.aggregators[0].name && w.to == "redis"
+			cut := w.from == s.fleet.aggregators[0].name && sort(w.to) != "nats"
 			return link.Faults{HoldTo: cut, HoldFrom: cut}
 		})
 		defer end()
@@ -71,10 +72,37 @@ var drills = []drill{
 	}},
 }
 
+// failoverDrills are those of modes in which somebody can take over.
+var failoverDrills = []drill{
+	{"a master of Redis dies", 10 * time.Second, func(ctx context.Context, s *storm, d time.Duration) error {
+		all, err := masters(ctx, s.fleet.store)
+		if err != nil {
+			return err
+		}
+		return s.killNode(ctx, fault{kind: Kill, length: d}, all[0], new(FaultRun))
+	}},
+	{"a planned failover", 10 * time.Second, func(ctx context.Context, s *storm, d time.Duration) error {
+		return errors.Join(s.failover(ctx, fault{kind: Failover}, new(FaultRun)), lasting(ctx, d))
+	}},
+}
+
 // lasting is lasts, as a step among others.
 func lasting(ctx context.Context, d time.Duration) error {
 	lasts(ctx, d)
 	return nil
+}
+
+// withoutRedis does something while Redis stands still.
+func (s *storm) withoutRedis(do func() error) error {
+	var errs []error
+	for _, n := range s.fleet.store.nodes() {
+		errs = append(errs, n.redis.Pause())
+	}
+	errs = append(errs, do())
+	for _, n := range s.fleet.store.nodes() {
+		errs = append(errs, n.redis.Resume())
+	}
+	return errors.Join(errs...)
 }
 
 // without stops some parts in order, and starts them again after a time.
@@ -92,7 +120,11 @@ func (s *storm) without(ctx context.Context, parts []*part, d time.Duration) err
 
 // drill plays all drills.
 func (c *campaign) drill(ctx context.Context) {
-	for _, d := range drills {
+	list := drills
+	if c.o.Mode != Single {
+		list = append(slices.Clone(drills), failoverDrills...)
+	}
+	for _, d := range list {
 		if ctx.Err() != nil {
 			return
 		}

@@ -7,7 +7,6 @@ import (
 	"math"
 	"math/rand/v2"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -28,6 +27,7 @@ const (
 	Slow      Kind = "slow"      // all links of a part: delay, jitter, loss, a narrow line
 	Cut       Kind = "cut"       // all connections of a part, once
 	Restart   Kind = "restart"   // Redis, in order: it keeps its data
+	Failover  Kind = "failover"  // of a Redis that has a replica, as an operator does it
 	Lose      Kind = "lose"      // all data of Redis
 	Rollback  Kind = "rollback"  // Redis goes back to an older snapshot
 	Full      Kind = "full"      // Redis takes no more data: maxmemory is reached
@@ -39,12 +39,12 @@ const (
 const Drill Kind = "drill"
 
 // Kinds are all of them.
-var Kinds = []Kind{Kill, Stop, Pause, Partition, Slow, Cut, Restart, Lose, Rollback, Full, Rules, Clock}
+var Kinds = []Kind{Kill, Stop, Pause, Partition, Slow, Cut, Restart, Failover, Lose, Rollback, Full, Rules, Clock}
 
 // weights are how often each kind is drawn, beside the others.
 var weights = map[Kind]int{
-	Kill: 4, Stop: 3, Pause: 5, Partition: 6, Slow: 4, Cut: 3, Restart: 1, Lose: 1, Rollback: 1, Full: 1, Rules: 2,
-	Clock: 2,
+	Kill: 4, Stop: 3, Pause: 5, Partition: 6, Slow: 4, Cut: 3,
+	Restart: 1, Failover: 2, Lose: 1, Rollback: 1, Full: 1, Rules: 2, Clock: 2,
 }
 
 // fault is one that has been drawn.
@@ -102,6 +102,7 @@ type storm struct {
 	limits    []newLimit              // all that have been in force
 	losses    []time.Time             // when the store lost data
 	storeLost int64
+	again     int64   // of that: what may be reported once more
 	troubles  []error // what could not be done: of the campaign, not of the fleet
 }
 
@@ -122,13 +123,14 @@ func (s *storm) play(ctx context.Context, f fault) {
 		err = s.disturb(ctx, f, &run)
 	case Cut:
 		run.Target = s.anyone(f.target).name
-		for _, w := range s.fleet.links {
-			if w.from == run.Target || w.to == run.Target {
-				w.Cut()
-			}
+		if n := s.nodeOf(f); n != nil {
+			run.Target = n.name
 		}
+		s.fleet.cut(run.Target)
 	case Restart, Lose, Rollback, Full:
 		err = s.hurtStore(ctx, f, &run)
+	case Failover:
+		err = s.failover(ctx, f, &run)
 	case Rules:
 		err = s.changeRules(ctx, f, &run)
 	case Clock:
@@ -153,6 +155,26 @@ func (s *storm) anyone(n int) *part {
 	return all[n%len(all)]
 }
 
+// nodeShare is how many of the faults that all processes can have are those of nodes, if there are
+// several: a failover is what their replicas are for, and has its own ways to fail.
+const nodeShare = 0.3
+
+// nodeOf is the node of Redis that a fault is for, or nil if it is for a part.
+func (s *storm) nodeOf(f fault) *node {
+	nodes, parts := s.fleet.store.nodes(), len(s.fleet.parts())
+	if s.fleet.store.failovers() != nil {
+		if f.degree >= nodeShare {
+			return nil
+		}
+		return nodes[f.target%len(nodes)]
+	}
+	// A single Redis that is killed is no other than one that loses its data.
+	if f.kind != Pause || f.target%(parts+1) < parts {
+		return nil
+	}
+	return nodes[0]
+}
+
 // lasts returns after a time, or when the storm is over.
 func lasts(ctx context.Context, d time.Duration) {
 	select {
@@ -163,6 +185,9 @@ func lasts(ctx context.Context, d time.Duration) {
 
 // end ends a process, by force or in order, and starts it again.
 func (s *storm) end(ctx context.Context, f fault, run *FaultRun) error {
+	if n := s.nodeOf(f); n != nil && f.kind == Kill {
+		return s.killNode(ctx, f, n, run)
+	}
 	p := s.anyone(f.target)
 	run.Target = p.name
 	if !p.take() {
@@ -215,17 +240,20 @@ func (s *storm) replace(
 }
 
 func (s *storm) pause(ctx context.Context, f fault, run *FaultRun) error {
-	if n := len(s.fleet.parts()); f.target%(n+1) == n {
-		run.Target = "redis"
+	if n := s.nodeOf(f); n != nil {
+		run.Target = n.name
 		if !s.takeRedis() {
 			return errBusy
 		}
 		defer s.releaseRedis()
-		if err := s.fleet.redis.Pause(); err != nil {
+		if err := n.redis.Pause(); err != nil {
 			return err
 		}
 		lasts(ctx, f.length)
-		return s.fleet.redis.Resume()
+		if err := n.redis.Resume(); err != nil {
+			return err
+		}
+		return until(context.Background(), s.fleet.store.inSync)
 	}
 	p := s.anyone(f.target)
 	run.Target = p.name
@@ -250,9 +278,13 @@ func (s *storm) disturb(ctx context.Context, f fault, run *FaultRun) error {
 	switch {
 	case f.kind == Partition && f.degree < 0.3: // from one server: the part still reaches others
 		run.Target = one.from + " and " + one.to
+		if one.from == one.to {
+			run.Target = "a link to " + one.to
+		}
 		hits = func(w *wire) bool { return w == one }
-	case f.kind == Partition:
+	case f.kind == Partition && one.from != one.to:
 		run.Target = one.from + " and all " + sort(one.to)
+	case f.kind == Partition: // a node of Redis, from all
 	default:
 		effect = link.Faults{
 			Delay:  time.Duration(f.degree * float64(300*time.Millisecond)),
@@ -335,84 +367,6 @@ func (s *storm) applyLocked() {
 		}
 		w.Set(worst)
 	}
-}
-
-func (s *storm) takeRedis() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	was := s.redisBusy
-	s.redisBusy = true
-	return !was
-}
-
-func (s *storm) releaseRedis() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.redisBusy = false
-}
-
-// snapshot is the file to roll back to.
-func (s *storm) snapshot() string { return filepath.Join(s.fleet.dir, "snapshot.rdb") }
-
-// save makes a snapshot, unless Redis is in somebody's hands.
-func (s *storm) save(ctx context.Context) error {
-	if !s.takeRedis() {
-		return nil
-	}
-	defer s.releaseRedis()
-	return s.fleet.redis.SaveTo(ctx, s.snapshot())
-}
-
-// settle is how long what is under way to Redis may take to get there.
-const settle = 200 * time.Millisecond
-
-// hurtStore does something to Redis. What it loses is known to the hit: nobody reaches it meanwhile.
-func (s *storm) hurtStore(ctx context.Context, f fault, run *FaultRun) error {
-	run.Target = "redis"
-	if !s.takeRedis() {
-		return errBusy
-	}
-	defer s.releaseRedis()
-	background := context.Background()
-	if f.kind == Full {
-		if err := s.fleet.admin.ConfigSet(background, "maxmemory", "1").Err(); err != nil {
-			return err
-		}
-		lasts(ctx, f.length)
-		return s.fleet.admin.ConfigSet(background, "maxmemory", "0").Err()
-	}
-	end := s.put(func(w *wire) link.Faults {
-		return link.Faults{HoldTo: w.to == "redis", HoldFrom: w.to == "redis"}
-	})
-	defer end()
-	time.Sleep(settle)
-	before, err := s.fleet.ledger(background)
-	if err != nil {
-		return err
-	}
-	switch f.kind {
-	case Restart:
-		err = s.fleet.redis.RestartInOrder(background)
-	case Lose:
-		err = s.fleet.admin.FlushAll(background).Err()
-	case Rollback:
-		err = s.fleet.redis.RestartFrom(background, s.snapshot())
-	}
-	if err != nil {
-		return err
-	}
-	after, err := s.fleet.ledger(background)
-	if err != nil {
-		return err
-	}
-	run.Detail = fmt.Sprintf("%d hits lost of %d", before-after, before)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.storeLost += before - after
-	if f.kind != Restart {
-		s.losses = append(s.losses, time.Now())
-	}
-	return nil
 }
 
 // furthest is how far a clock is set, at most.

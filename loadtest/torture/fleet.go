@@ -11,15 +11,13 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/offpath-io/offpath/internal/testing/servers"
 	"github.com/offpath-io/offpath/loadtest/torture/link"
-	"github.com/offpath-io/offpath/pkg/aggregate/redisstore"
 )
 
 // How many there are of each part.
@@ -33,8 +31,9 @@ const (
 type fleet struct {
 	dir         string
 	rules       string // the checkers' file
-	redis       *servers.Redis
-	admin       *redis.Client // not through a link
+	store       store
+	redis       []*node // all that were started
+	sentinels   []*part
 	nats        []*part
 	aggregators []*part
 	checkers    []*part
@@ -47,10 +46,8 @@ type wire struct {
 	from, to string
 }
 
-// parts are all processes but Redis.
-func (f *fleet) parts() []*part {
-	return append(append(append([]*part(nil), f.nats...), f.aggregators...), f.checkers...)
-}
+// parts are all processes but those that hold data.
+func (f *fleet) parts() []*part { return slices.Concat(f.nats, f.aggregators, f.checkers, f.sentinels) }
 
 // startFleet builds the programs, and starts them. The caller ends the fleet, also after an error.
 func startFleet(ctx context.Context, o Options) (f *fleet, err error) {
@@ -65,10 +62,9 @@ func startFleet(ctx context.Context, o Options) (f *fleet, err error) {
 	if err := f.writeRules(rulesText(changingLimits[0])); err != nil {
 		return f, err
 	}
-	if f.redis, err = servers.StartRedis(ctx, servers.RedisOptions{}); err != nil {
-		return f, fmt.Errorf("torture: %w", err)
+	if err := f.startStore(ctx, o.Mode); err != nil {
+		return f, err
 	}
-	f.admin = redis.NewClient(&redis.Options{Addr: f.redis.Addr(), MaxRetries: -1})
 	if err := f.startNATS(ctx); err != nil {
 		return f, err
 	}
@@ -168,13 +164,13 @@ func (f *fleet) startAggregator(ctx context.Context, i int) error {
 	if err != nil {
 		return err
 	}
-	store, err := f.connect(name, "redis", f.redis.Addr())
+	store, err := f.store.url(name)
 	if err != nil {
 		return err
 	}
 	p, err := f.start(ctx, name, "aggregator", func(port int) ([]string, error) {
 		return []string{
-			"--nats", nats, "--redis", "redis://" + store, "--rules", "files",
+			"--nats", nats, "--redis", store, "--rules", "files",
 			"--admin", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)),
 		}, nil
 	})
@@ -262,8 +258,12 @@ func (f *fleet) start(
 ) (*part, error) {
 	p := &part{name: name, log: new(logbook)}
 	var err error
+	path := filepath.Join(f.dir, program)
+	if program == "redis-server" { // it is not built
+		path = program
+	}
 	p.program, err = servers.StartProgram(ctx, servers.ProgramOptions{
-		Name: filepath.Join(f.dir, program), Prepare: args, Env: env, Output: p.log,
+		Name: path, Prepare: args, Env: env, Output: p.log,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("torture: %s: %w", name, err)
@@ -283,11 +283,8 @@ func (f *fleet) end() error {
 	for _, l := range f.links {
 		errs = append(errs, l.Close())
 	}
-	if f.redis != nil {
-		errs = append(errs, f.redis.Stop())
-	}
-	if f.admin != nil {
-		errs = append(errs, f.admin.Close())
+	for _, n := range f.redis {
+		errs = append(errs, n.redis.Stop(), n.admin.Close())
 	}
 	return errors.Join(append(errs, os.RemoveAll(f.dir))...)
 }
@@ -302,26 +299,6 @@ func (f *fleet) writeRules(text string) error {
 		return fmt.Errorf("torture: %w", err)
 	}
 	return nil
-}
-
-// ledger is what became of all hits, by the store: counted, late, refused and overflow.
-func (f *fleet) ledger(ctx context.Context) (sum int64, err error) {
-	store, err := redisstore.Open(redisstore.Options{URL: f.redis.URL(), Namespace: "offpath"})
-	if err != nil {
-		return 0, fmt.Errorf("torture: %w", err)
-	}
-	defer store.Close()
-	rules, err := store.Ledger(ctx)
-	for n := 0; err != nil && n < 10; n++ { // the machine may stand still for longer than it waits
-		rules, err = store.Ledger(ctx)
-	}
-	if err != nil {
-		return 0, fmt.Errorf("torture: ledger: %w", err)
-	}
-	for _, r := range rules {
-		sum += r.Counted + r.Late + r.Refused
-	}
-	return sum, nil
 }
 
 // adminClient asks processes of their state.

@@ -98,7 +98,7 @@ func isDropped(name string) bool {
 
 func (c *campaign) judgeConservation(all []request) {
 	n := &c.result.Counts
-	n.Allowed, n.Uncertain, n.StoreLost = c.result.Requests.Allowed, c.result.Requests.Uncertain, c.storm.storeLost
+	n.Allowed, n.Uncertain = c.result.Requests.Allowed, c.result.Requests.Uncertain
 	for _, p := range c.fleet.checkers {
 		for _, l := range p.lives {
 			n.Held += l.held
@@ -109,11 +109,11 @@ func (c *campaign) judgeConservation(all []request) {
 	}
 	found := n.Ledger + n.Dropped + n.StoreLost
 	const what = "every hit is counted once, or its loss explained"
-	if found > n.Allowed+n.Uncertain {
-		c.violate(time.Now(), what, "%d hits too many: %+v", found-n.Allowed-n.Uncertain, *n)
+	if most := n.Allowed + n.Uncertain + n.CountedAgain; found > most {
+		c.violate(time.Now(), what, "%d hits too many: %+v", found-most, *n)
 	}
-	if found < n.Allowed-n.Held {
-		c.violate(time.Now(), what, "%d hits are gone: %+v", n.Allowed-n.Held-found, *n)
+	if most := found + n.StoreLostMore; most < n.Allowed-n.Held {
+		c.violate(time.Now(), what, "%d hits are gone: %+v", n.Allowed-n.Held-most, *n)
 	}
 }
 
@@ -290,9 +290,10 @@ func (c *campaign) compareUsage(after map[*part]usage) {
 	}
 }
 
-// Log lines: what they say, without their figures.
+// Log lines: what they say, without their figures, and of which shard.
 var (
 	logMessage = regexp.MustCompile(`level=(WARN|ERROR) msg=("(?:[^"\\]|\\.)*"|\S+)`)
+	logShard   = regexp.MustCompile(` shard=\d+`)
 )
 
 // faultsNear counts the faults in the minute before a time, and those that were not over by then.
@@ -316,7 +317,7 @@ func (c *campaign) judgeLogs() {
 			}
 			if m := logMessage.FindStringSubmatch(line.text); m != nil {
 				minute := int(line.at.Sub(c.start) / time.Minute)
-				id := fmt.Sprint(minute, " ", m[2])
+				id := fmt.Sprint(minute, " ", m[2], logShard.FindString(line.text))
 				most := 1 + c.faultsNear(line.at) // each start says what it starts with
 				if told[id]++; told[id] == most+1 {
 					c.violate(line.at, "each fault is told once a minute", "%s: %s, more than %d times", p.name, m[2], most)

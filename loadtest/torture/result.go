@@ -13,6 +13,7 @@ type Result struct {
 	StoodStill  float64      `json:"stood_still_share"`
 	Interrupted bool         `json:"interrupted"`
 	Faults      []FaultRun   `json:"faults"`
+	Masters     []MasterRun  `json:"masters,omitempty"`
 	Rests       []Rest       `json:"rests"`
 	Drills      []DrillRun   `json:"drills,omitempty"`
 	Requests    Requests     `json:"requests"`
@@ -28,6 +29,14 @@ type FaultRun struct {
 	Kind   Kind    `json:"kind"`
 	Target string  `json:"target"`
 	Detail string  `json:"detail,omitempty"`
+}
+
+// MasterRun is a node of Redis that became a master, or is one no longer.
+type MasterRun struct {
+	At      float64 `json:"at_s"`
+	Node    string  `json:"node"`
+	Becomes bool    `json:"becomes"`
+	Ledger  int64   `json:"ledger"` // of the node; if there was a master before, less is lost
 }
 
 // Rest is how the fleet came to rest after the faults of a round.
@@ -64,7 +73,9 @@ type Requests struct {
 }
 
 // Conservation says where all hits are that were allowed:
-// allowed - lost ≤ ledger + dropped ≤ allowed + uncertain.
+//
+//	allowed - held ≤ ledger + dropped + lost by the store (and perhaps lost)
+//	ledger + dropped + lost by the store ≤ allowed + uncertain + counted again
 type Conservation struct {
 	Allowed   int64 `json:"allowed"`
 	Uncertain int64 `json:"uncertain"`
@@ -72,8 +83,22 @@ type Conservation struct {
 	Dropped   int64 `json:"dropped"` // overflow and lost, as checkers say that live
 	// Held is what checkers held that were killed, or could not deliver before they had to stop.
 	Held int64 `json:"held_by_killed_checkers"`
-	// StoreLost is what was in the ledger before the store lost data, and not after.
+	// StoreLost is what was in the ledger before the store lost data, and not after: when it was
+	// emptied, and when a replica took over that had not got all.
 	StoreLost int64 `json:"lost_by_the_store"`
+	// StoreLostMore is what replicas that took over either had got in the last moment, or counted
+	// in the first: then as much more was lost.
+	StoreLostMore int64 `json:"perhaps_lost_by_the_store"`
+	// CountedAgain is how much of what the store lost checkers had not heard of, at most: they
+	// report it again.
+	CountedAgain int64 `json:"perhaps_counted_again"`
+}
+
+// addFailovers adds what is in no ledger any more of what masters had counted. It includes what is
+// in StoreLost already.
+func (n *Conservation) addFailovers(lost, more int64) {
+	n.CountedAgain += max(lost+more-n.StoreLost, 0)
+	n.StoreLost, n.StoreLostMore = lost, more
 }
 
 // RuleRun is how one rule fared: its worst key at each moment.

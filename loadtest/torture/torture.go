@@ -3,8 +3,10 @@
 // limits hold as documented, and all is well again within seconds.
 //
 // The processes are three nats-servers in a cluster, Redis, aggregators and checkers, all private
-// and on loopback, with a [link.Link] between any two of them. Faults come in rounds: about one a
-// second for a while, several at once, then none until the fleet has come to rest.
+// and on loopback, with a [link.Link] between any two of them. Redis is a single one, one with a
+// replica and Sentinels, or a Cluster with replicas; whatever a replica did not get to know is
+// accounted for. Faults come in rounds: about one a second for a while, several at once, then none
+// until the fleet has come to rest.
 package torture
 
 import (
@@ -15,25 +17,22 @@ import (
 	"io"
 	"math/rand/v2"
 	"runtime"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/offpath-io/offpath/loadtest/torture/link"
 )
 
-// Mode is how Redis runs.
-type Mode string
-
-// Single is one Redis alone.
-const Single Mode = "single"
-
 // Options are those of a campaign.
 type Options struct {
 	// Duration is how long to go on; the last round is played to its end. Default 1 min.
 	Duration time.Duration
+	// Mode is how Redis runs; default Single.
+	Mode Mode
 	// Seed draws the faults.
 	Seed uint64
-	// Faults are the kinds of faults to draw; default all.
+	// Faults are the kinds of faults to draw; default all of the mode.
 	Faults []Kind
 	// Drills plays those instead, one after the other: each is a state that something is promised of.
 	Drills bool
@@ -74,8 +73,14 @@ type campaign struct {
 // error says that the campaign itself failed; what the fleet did wrong is in the result.
 func Run(ctx context.Context, o Options) (result Result, err error) {
 	o.Duration = cmp.Or(o.Duration, time.Minute)
+	o.Mode = cmp.Or(o.Mode, Single)
 	if len(o.Faults) == 0 {
-		o.Faults = Kinds
+		o.Faults = o.Mode.Kinds()
+	}
+	for _, k := range o.Faults {
+		if !slices.Contains(o.Mode.Kinds(), k) {
+			return Result{}, fmt.Errorf("torture: no %s in mode %s", k, o.Mode)
+		}
 	}
 	if o.Progress == nil {
 		o.Progress = io.Discard
@@ -87,7 +92,7 @@ func Run(ctx context.Context, o Options) (result Result, err error) {
 		return Result{}, err
 	}
 	c := &campaign{o: o, fleet: f, start: time.Now()}
-	c.result = Result{Mode: Single, Seed: o.Seed, Command: o.command()}
+	c.result = Result{Mode: o.Mode, Seed: o.Seed, Command: o.command()}
 	c.traffic = &traffic{checkers: f.checkers, start: c.start}
 	c.storm = &storm{
 		fleet: f, traffic: c.traffic, start: c.start, active: map[int]func(*wire) link.Faults{},
@@ -102,10 +107,13 @@ func (o Options) command() string {
 	if o.Drills {
 		s = "go run ./loadtest torture --drills"
 	}
+	if o.Mode != Single {
+		s += " --mode " + string(o.Mode)
+	}
 	if o.Untimed {
 		s += " --untimed"
 	}
-	if len(o.Faults) < len(Kinds) {
+	if len(o.Faults) < len(o.Mode.Kinds()) {
 		s += " --faults "
 		for i, k := range o.Faults {
 			if i > 0 {
@@ -121,6 +129,12 @@ func (c *campaign) run(ctx context.Context) (Result, error) {
 	driving, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	c.clock = watchClock(driving)
+	if books := c.fleet.store.failovers(); books != nil {
+		books.allowed = c.traffic.allowedBetween
+		watching, end := context.WithCancel(context.WithoutCancel(ctx))
+		defer end() // not before the last ledger
+		books.watch(watching, c.fleet.store.nodes())
+	}
 	var drivers sync.WaitGroup
 	for i, s := range streams {
 		drivers.Go(func() { c.traffic.drive(driving, s, c.o.Seed<<8+uint64(i)) })
@@ -165,6 +179,10 @@ func (c *campaign) round(ctx context.Context, random *rand.Rand) {
 	}
 	lasts(over, stormLasts)
 	playing.Wait()
+	// A failover takes as long as it is set to take: Sentinels wait a second before they miss a
+	// master, and ten before they believe that one that is back will not step down by itself. So a
+	// fault is over when its node has been replaced, and is in sync again.
+	c.trouble(until(context.WithoutCancel(ctx), c.fleet.store.whole))
 	ended := time.Now()
 	c.storms = append(c.storms, span{begun, ended})
 	c.rest(ctx, ended)
@@ -288,8 +306,15 @@ func (c *campaign) settle() {
 		time.Sleep(100 * time.Millisecond)
 	}
 	var err error
-	c.result.Counts.Ledger, err = c.fleet.ledger(ctx)
+	c.trouble(until(ctx, c.fleet.store.whole)) // each group has one master, whose ledger it is
+	c.result.Counts.Ledger, err = c.fleet.store.ledger(ctx)
 	c.trouble(err)
+	c.result.Counts.StoreLost, c.result.Counts.CountedAgain = c.storm.storeLost, c.storm.again
+	if books := c.fleet.store.failovers(); books != nil {
+		c.result.Counts.addFailovers(books.lost(c.result.Counts.Ledger))
+		c.storm.losses = append(c.storm.losses, books.losses()...)
+		c.result.Masters = books.runs(c.start)
+	}
 	for _, p := range c.fleet.checkers {
 		if _, dial, ok := p.current(); ok {
 			dial.close()

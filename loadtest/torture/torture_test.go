@@ -41,6 +41,23 @@ func TestDraw(t *testing.T) {
 	}
 }
 
+// A mode plays only what it can, and the command that repeats it says which it was.
+func TestModes(t *testing.T) {
+	for _, m := range Modes {
+		kinds := m.Kinds()
+		if slices.Contains(kinds, Failover) == (m == Single) || slices.Contains(kinds, Rollback) != (m == Single) {
+			t.Errorf("%s: %v", m, kinds)
+		}
+		command := Options{Mode: m, Seed: 3, Duration: time.Minute, Faults: kinds}.command()
+		if strings.Contains(command, "--faults") || strings.Contains(command, "--mode "+string(m)) == (m == Single) {
+			t.Errorf("%s: %s", m, command)
+		}
+	}
+	if _, err := Run(t.Context(), Options{Mode: Sentinel, Faults: []Kind{Rollback}}); err == nil {
+		t.Error("a replica goes back to a snapshot")
+	}
+}
+
 // Several faults work on a link together: the worst of each sort.
 func TestFaultsAddUp(t *testing.T) {
 	l, err := link.Listen("127.0.0.1:1")
@@ -128,7 +145,24 @@ func TestJudge(t *testing.T) {
 		}, ""},
 		{"Redis lost it", func(c *campaign) {
 			c.result.Counts.Ledger--
-			c.storm.storeLost = 1
+			c.result.Counts.StoreLost = 1
+		}, ""},
+		{"Redis may have lost it", func(c *campaign) {
+			c.result.Counts.Ledger -= 5
+			c.result.Counts.addFailovers(3, 2)
+		}, ""},
+		{"… but not that much", func(c *campaign) {
+			c.result.Counts.Ledger -= 6
+			c.result.Counts.addFailovers(3, 2)
+		}, "1 hits are gone"},
+		{"Redis lost it, and it was reported again", func(c *campaign) {
+			c.result.Counts.StoreLost, c.result.Counts.CountedAgain = 3, 3
+		}, ""},
+		{"… but nobody held that much", func(c *campaign) {
+			c.result.Counts.StoreLost, c.result.Counts.CountedAgain = 3, 2
+		}, "1 hits too many"},
+		{"a master died before its replica had it, and it was reported again", func(c *campaign) {
+			c.result.Counts.addFailovers(3, 0)
 		}, ""},
 		{"a hit is counted twice", func(c *campaign) {
 			c.result.Counts.Ledger++

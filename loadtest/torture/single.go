@@ -1,0 +1,53 @@
+package torture
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/offpath-io/offpath/pkg/aggregate/redisstore"
+)
+
+// single is one Redis alone. Each aggregator has a link of its own to it.
+type single struct {
+	fleet *fleet
+	node  *node
+}
+
+func startSingle(ctx context.Context, f *fleet) (*single, error) {
+	n, err := f.startNode(ctx, "redis", nil)
+	return &single{f, n}, err
+}
+
+func (s *single) nodes() []*node                      { return []*node{s.node} }
+func (s *single) inSync(context.Context) error        { return nil }
+func (s *single) whole(context.Context) error         { return nil }
+func (s *single) rejoin(context.Context, *node) error { return nil }
+func (s *single) failovers() *failovers               { return nil }
+func (s *single) failover(context.Context, int) (*node, error) {
+	return nil, errors.New("there is nobody to take over")
+}
+
+func (s *single) url(from string) (string, error) {
+	address, err := s.fleet.connect(from, s.node.name, s.node.redis.Addr())
+	return "redis://" + address, err
+}
+
+func (s *single) ledger(ctx context.Context) (sum int64, err error) {
+	store, err := redisstore.Open(redisstore.Options{URL: s.node.redis.URL(), Namespace: "offpath"})
+	if err != nil {
+		return 0, fmt.Errorf("torture: %w", err)
+	}
+	defer store.Close()
+	rules, err := store.Ledger(ctx)
+	for n := 0; err != nil && n < 10; n++ { // the machine may stand still for longer than it waits
+		rules, err = store.Ledger(ctx)
+	}
+	if err != nil {
+		return 0, fmt.Errorf("torture: ledger: %w", err)
+	}
+	for _, r := range rules {
+		sum += r.Counted + r.Late + r.Refused
+	}
+	return sum, nil
+}

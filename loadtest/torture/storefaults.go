@@ -1,0 +1,271 @@
+package torture
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/offpath-io/offpath/loadtest/torture/link"
+)
+
+// takeRedis takes all nodes: what one fault does to Redis is known only without another one.
+// Faults of links come at any time.
+func (s *storm) takeRedis() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	was := s.redisBusy
+	s.redisBusy = true
+	return !was
+}
+
+func (s *storm) releaseRedis() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.redisBusy = false
+}
+
+// snapshot is the file to roll back to.
+func (s *storm) snapshot() string { return filepath.Join(s.fleet.dir, "snapshot.rdb") }
+
+// save makes a snapshot, unless Redis is in somebody's hands.
+func (s *storm) save(ctx context.Context) error {
+	if s.fleet.store.failovers() != nil || !s.takeRedis() {
+		return nil
+	}
+	defer s.releaseRedis()
+	return s.fleet.store.nodes()[0].redis.SaveTo(ctx, s.snapshot())
+}
+
+// settle is how long what is under way to Redis may take to get there.
+const settle = 200 * time.Millisecond
+
+// hurtStore does something to Redis. What it loses is known to the hit: nobody reaches it
+// meanwhile.
+func (s *storm) hurtStore(ctx context.Context, f fault, run *FaultRun) error {
+	run.Target = "redis"
+	if !s.takeRedis() {
+		return errBusy
+	}
+	defer s.releaseRedis()
+	background, store := context.Background(), s.fleet.store
+	if store.inSync(background) != nil { // a fault of links has it
+		return errBusy
+	}
+	if f.kind == Full {
+		return s.fill(ctx, f)
+	}
+	n := store.nodes()[f.target%len(store.nodes())]
+	if f.kind == Restart && store.failovers() != nil {
+		// With the links held, it would wait for its replica for 10 s before it ends.
+		run.Target = n.name
+		err := n.redis.RestartInOrder(background)
+		return errors.Join(err, store.rejoin(background, n), until(background, store.inSync))
+	}
+	end := s.put(func(w *wire) link.Faults {
+		to := sort(w.to) == "redis"
+		return link.Faults{HoldTo: to, HoldFrom: to}
+	})
+	defer end()
+	time.Sleep(settle)
+	before, err := store.ledger(background)
+	if err != nil {
+		return err
+	}
+	held := s.held()
+	switch f.kind {
+	case Restart:
+		err = n.redis.RestartInOrder(background)
+	case Lose:
+		err = onMasters(background, store, func(c *redis.Client) error {
+			return c.FlushAll(background).Err()
+		})
+	case Rollback:
+		err = n.redis.RestartFrom(background, s.snapshot())
+	}
+	if err != nil {
+		return err
+	}
+	after, err := store.ledger(background)
+	if err != nil {
+		return err
+	}
+	run.Detail = fmt.Sprintf("%d hits lost of %d", before-after, before)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.storeLost += before - after
+	s.again += max(min(before-after, held), 0)
+	if f.kind != Restart {
+		s.losses = append(s.losses, time.Now())
+	}
+	return nil
+}
+
+// fill has masters take no more data for a while. Whoever becomes master meanwhile takes it.
+func (s *storm) fill(ctx context.Context, f fault) error {
+	background := context.Background()
+	set := func(c *redis.Client, value string) error {
+		return c.ConfigSet(background, "maxmemory", value).Err()
+	}
+	err := onMasters(background, s.fleet.store, func(c *redis.Client) error { return set(c, "1") })
+	if err == nil {
+		lasts(ctx, f.length)
+	}
+	for _, n := range s.fleet.store.nodes() {
+		err = errors.Join(err, set(n.admin, "0"))
+	}
+	return err
+}
+
+// askPatience is how long a checker may take to say what it holds; a frozen one does not. Nobody
+// reaches Redis meanwhile, so it is less than what makes Sentinels miss a master.
+const askPatience = 300 * time.Millisecond
+
+// longestHeld is how old hits may be that a checker holds: as old as the longest fault, and as
+// those that wait in any case.
+const longestHeld = longest + 15*time.Second
+
+// held is what checkers have not been told that it was counted, at most. If Redis loses it, they
+// report it again.
+func (s *storm) held() int64 {
+	ctx, cancel := context.WithTimeout(context.Background(), askPatience)
+	defer cancel()
+	var sum atomic.Int64
+	var asking sync.WaitGroup
+	for i, p := range s.fleet.checkers {
+		if _, _, ok := p.current(); !ok {
+			continue
+		}
+		asking.Go(func() {
+			if m, err := p.metrics(ctx); err == nil {
+				sum.Add(int64(m["offpath_hits_in_flight"]))
+			} else {
+				sum.Add(s.traffic.allowedSince(i, time.Now().Add(-longestHeld)))
+			}
+		})
+	}
+	asking.Wait()
+	return sum.Load()
+}
+
+// killNode kills a node, as a crash does; if it is a master its replica takes over. Then it is
+// started again, with no data.
+func (s *storm) killNode(ctx context.Context, f fault, n *node, run *FaultRun) error {
+	run.Target = n.name
+	if !s.takeRedis() {
+		return errBusy
+	}
+	defer s.releaseRedis()
+	background, store := context.Background(), s.fleet.store
+	books := store.failovers()
+	if store.inSync(background) != nil {
+		return errBusy
+	}
+	is, err := books.look(background, n)
+	if err != nil {
+		return err
+	}
+	resume := func() error { return nil }
+	if is.master && f.ways == 1 {
+		run.Detail = "before its replica has all; "
+		if resume, err = s.fallBehind(n, f); err != nil {
+			return err
+		}
+	}
+	// Nobody writes any more, so what it has now is what it had.
+	err = n.admin.Do(background, "CLIENT", "PAUSE", storePatience.Milliseconds(), "WRITE").Err()
+	if had, readErr := books.look(background, n); readErr == nil {
+		is = had
+	} else {
+		err = errors.Join(err, readErr)
+	}
+	err = errors.Join(err, n.redis.Kill())
+	books.dies(n)
+	s.fleet.cut(n.name) // what was on its way is gone, too
+	if err = errors.Join(err, resume()); err != nil {
+		return err
+	}
+	killed := time.Now()
+	if is.master {
+		if err := s.promoted(n.group, killed, is, run); err != nil {
+			return err
+		}
+	}
+	lasts(ctx, time.Until(killed.Add(f.length)))
+	books.begins(n)
+	if err := n.redis.Restart(background); err != nil {
+		return err
+	}
+	return errors.Join(store.rejoin(background, n), until(background, store.inSync))
+}
+
+// fallBehind keeps a master's replica from hearing of the last it counts. Call resume after the
+// master's death.
+func (s *storm) fallBehind(master *node, f fault) (resume func() error, err error) {
+	for _, n := range s.fleet.store.nodes() {
+		if n != master && n.group == master.group {
+			if err := n.redis.Pause(); err != nil {
+				return nil, err
+			}
+			// What is on the connection already would still be read.
+			err := master.admin.Do(context.Background(), "CLIENT", "KILL", "TYPE", "replica").Err()
+			time.Sleep(time.Duration(f.degree / nodeShare * float64(mostBehind)))
+			return n.redis.Resume, err
+		}
+	}
+	return nil, fmt.Errorf("%s has no replica", master.name)
+}
+
+// mostBehind is less than what makes anybody miss the replica.
+const mostBehind = 500 * time.Millisecond
+
+// promoted waits until another node has taken over.
+func (s *storm) promoted(group int, since time.Time, from reading, run *FaultRun) error {
+	return until(context.Background(), func(context.Context) error {
+		p, ok := s.fleet.store.failovers().promotedSince(group, since)
+		if !ok {
+			return fmt.Errorf("nobody takes over from %s", run.Target)
+		}
+		run.Detail += fmt.Sprintf("%d hits in its ledger, %d in that of its replica, promoted after "+
+			"%.1f s", from.sum, p.sum, seconds(p.at.Sub(since)))
+		return nil
+	})
+}
+
+// failover plays a planned one.
+func (s *storm) failover(_ context.Context, f fault, run *FaultRun) error {
+	if !s.takeRedis() {
+		return errBusy
+	}
+	defer s.releaseRedis()
+	background, store := context.Background(), s.fleet.store
+	if store.whole(background) != nil { // or it would be refused
+		return errBusy
+	}
+	begun := time.Now()
+	n, err := store.failover(background, f.target)
+	if err != nil {
+		return err
+	}
+	run.Target = n.name
+	is, err := store.failovers().look(background, n)
+	if err != nil {
+		return err
+	}
+	if err := s.promoted(n.group, begun, is, run); err != nil {
+		return err
+	}
+	if err := until(background, store.inSync); err != nil {
+		return err
+	}
+	if e, ok := store.failovers().endSince(n, begun); ok {
+		run.Detail += fmt.Sprintf("; %d in the old one's when it stepped down after %.1f s",
+			e.sum, seconds(e.at.Sub(begun)))
+	}
+	return nil
+}
