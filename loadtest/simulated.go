@@ -75,10 +75,17 @@ func readPartitions(text string) (partitions, error) {
 func newSim() *cobra.Command {
 	o := defaultSettings()
 	var n network
+	var t tortured
 	cmd := &cobra.Command{
 		Use: "sim [SCENARIO…]", Long: simSummary, Args: cobra.ArbitraryArgs,
 		Short: "the same in virtual time: large fleets, bad networks, wrong clocks",
 		RunE: func(cmd *cobra.Command, names []string) error {
+			if err := t.check(cmd.Flags(), names); err != nil {
+				return err
+			}
+			if t.on {
+				return t.run(cmd, &o)
+			}
 			list, err := o.scenarios(names)
 			if err != nil {
 				return err
@@ -88,6 +95,7 @@ func newSim() *cobra.Command {
 	}
 	o.add(cmd)
 	n.add(cmd)
+	t.add(cmd)
 	cmd.AddCommand(newReplaySimulated())
 	return cmd
 }

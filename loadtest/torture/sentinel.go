@@ -91,6 +91,7 @@ sentinel failover-timeout %[4]s 4000
 	if err != nil {
 		return err
 	}
+	p.begin(nil)
 	s.fleet.sentinels = append(s.fleet.sentinels, p)
 	s.addrs[p], err = s.fleet.listen(name, announcedPort, p.program.Address())
 	return err
