@@ -91,6 +91,13 @@ func TestFastRoundsFollowTheRoundTrip(t *testing.T) {
 	expect(t, got <= 24, "one late answer: the next fast round is %v ms after the last", got)
 	fleet := f.host.ForecastFleet()
 	expect(t, fleet.FastInterval == f.host.Rounds.Fast.Load() && fleet.Checkers == 2 && fleet.Trail > 0, "a fleet of %+v", fleet)
+	// Nor does one that has waited here: this process was frozen, or it would have been repeated.
+	for range 31 {
+		ask(ms)
+	}
+	ask(2000 * ms)
+	now += 2000 * ms
+	equal(t, ask(ms), 4, "after an answer that has waited for 2 s: next fast round")
 	// The first round trip has nothing to be weighed against.
 	f, l = newFleetOf(t, 2, Options{HelloEvery: time.Hour, Tuning: tuning{NoForecast: true}}, 1000, time.Minute)
 	atTime(noon, l).Check("k", 1)

@@ -185,7 +185,7 @@ const (
 //   - what the two clocks may have drifted apart since that observation;
 //   - a margin for what the aggregator's clock and the store's may have drifted apart.
 //
-// If the newest observation contradicts the best one, a clock was set in between, and the newest
+// If a newer observation contradicts the best one, a clock was set in between, and the newer one
 // counts. The tick of the coarse clock is not included. The error cannot account for a clock that
 // was set since the last hello, or for a machine that was asleep until a moment ago.
 func (c *Clock) Error() int64 {
@@ -203,9 +203,10 @@ func (c *Clock) judge(now int64) {
 	offset := c.offset.Load()
 	drift := max(now-c.best.at, 0)/driftShare + int64(margin)
 	err := c.best.err + distance(c.best.offset, offset) + drift
-	newest := c.samples[(c.next-1)%len(c.samples)]
-	if distance(newest.offset, c.best.offset) > newest.err+c.best.err+drift {
-		err = max(err, distance(newest.offset, offset)+newest.err+drift)
+	for _, s := range c.samples[:min(c.next, len(c.samples))] {
+		if s.at > c.best.at && distance(s.offset, c.best.offset) > s.err+c.best.err+drift {
+			err = max(err, distance(s.offset, offset)+s.err+drift)
+		}
 	}
 	c.err.Store(err)
 }

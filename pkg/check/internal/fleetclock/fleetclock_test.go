@@ -77,6 +77,19 @@ func TestError(t *testing.T) {
 	}
 }
 
+// TestErrorRemembersContradictions: a slow answer that contradicts nothing does not clear what a
+// good one has shown. (Permits were spent for 227 ms too long.)
+func TestErrorRemembersContradictions(t *testing.T) {
+	var c Clock
+	c.Observe(noon, noon, noon+2*ms, 0)
+	c.Observe(noon+2*second, noon+2*second+228*ms, noon+2*second+2*ms, 0) // the machine was asleep
+	before := c.Error()
+	c.Observe(noon+4*second, noon+4*second+552*ms, noon+4*second+651*ms, 0)
+	if after := c.Error(); before < 227*ms || after < before {
+		t.Errorf("the error is %d µs, and %d µs after a slow answer", before/1000, after/1000)
+	}
+}
+
 // TestCoarseTimeStepsWithTheClock, and there is none without ticks.
 func TestCoarseTimeStepsWithTheClock(t *testing.T) {
 	for _, ticks := range []bool{false, true} {

@@ -30,9 +30,10 @@ func (r *Reporter) refresh(m *events.Refresh, now int64) error {
 		return fmt.Errorf("refresh: totals of %d keys for %d", len(m.KeyCells), len(f.rows))
 	}
 	f.tell(Answered)
-	if f.repeated {
+	switch {
+	case f.repeated:
 		r.noteRepeatedTrip(now - f.born)
-	} else {
+	case now <= f.retryAt: // else it has waited here, while this process stood still
 		r.noteTrip(now - f.sent)
 	}
 	r.mergeRefresh(s, f, m, r.host.Clock.Fleet(now))
