@@ -113,7 +113,7 @@ func readKinds(text string) (list kinds, err error) {
 
 func runTorture(cmd *cobra.Command, o torture.Options, out *output) error {
 	r, err := torture.Run(cmd.Context(), o)
-	if len(r.Faults) > 0 {
+	if len(r.Faults)+len(r.Violations) > 0 {
 		if out.html != "" {
 			err = errors.Join(err, writeCampaign(out.html, &r, err))
 		}
@@ -130,10 +130,10 @@ func runTorture(cmd *cobra.Command, o torture.Options, out *output) error {
 	switch {
 	case err != nil:
 		return err
-	case len(r.Violations) > 0:
-		return errViolated
 	case r.Interrupted:
 		return errInterrupted
+	case len(r.Violations) > 0:
+		return errViolated
 	}
 	return nil
 }

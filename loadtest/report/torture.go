@@ -280,7 +280,7 @@ func (v *campaignView) Kinds() []kindLine {
 		{Kind: "rollback", Words: "Redis goes back to an older snapshot"},
 		{Kind: "full", Words: "Redis takes no more data"},
 		{Kind: "rules", Words: "a limit changes, or the file of the rules is invalid for a while"},
-		{Kind: "clock", Words: "a checker’s clock jumps ahead, or is wrong at its start"},
+		{Kind: "clock", Words: "a checker is killed, and its clock is wrong when it starts"},
 		{Kind: "failover", Words: "a master of Redis hands over to its replica, as planned"},
 		{Kind: "drill", Words: "one state, brought about for a while"},
 	}

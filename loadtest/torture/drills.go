@@ -132,7 +132,6 @@ func (c *campaign) drill(ctx context.Context) {
 		fmt.Fprintf(c.o.Progress, "%6.1f s  %s\n", seconds(begun.Sub(c.start)), d.name)
 		c.trouble(d.play(ctx, c.storm, d.length))
 		ended := time.Now()
-		c.storms = append(c.storms, span{begun, ended})
 		c.storm.runs = append(c.storm.runs, FaultRun{
 			At: seconds(begun.Sub(c.start)), For: seconds(ended.Sub(begun)), Kind: Drill, Target: d.name,
 		})

@@ -32,7 +32,7 @@ const (
 	Rollback  Kind = "rollback"  // Redis goes back to an older snapshot
 	Full      Kind = "full"      // Redis takes no more data: maxmemory is reached
 	Rules     Kind = "rules"     // a limit changes, or the file is invalid for a while
-	Clock     Kind = "clock"     // a checker's clock jumps ahead, or is wrong at its start
+	Clock     Kind = "clock"     // a checker is killed, and its clock is wrong when it starts
 )
 
 // Drill is none that is drawn: see Options.Drills.
@@ -97,7 +97,9 @@ type storm struct {
 	active    map[int]func(*wire) link.Faults // what faults do to links
 	next      int
 	redisBusy bool
+	settle    time.Duration           // see settle
 	ahead     [checkers]time.Duration // of the machine's clock
+	ruling    sync.Mutex              // of the rules' file, and what follows
 	limit     int                     // of changingLimits
 	limits    []newLimit              // all that have been in force
 	losses    []time.Time             // when the store lost data
@@ -213,14 +215,14 @@ func (s *storm) replace(
 		defer func() { // what it took in after that is known only now
 			p.mu.Lock()
 			defer p.mu.Unlock()
-			if len(p.lives) > 1 {
-				p.lives[len(p.lives)-2].held += s.traffic.allowedSince(checker, since)
+			if n := len(p.lives) - 2; n >= 0 && !p.lives[n].delivered {
+				p.lives[n].held += s.traffic.allowedSince(checker, since)
 			}
 		}()
 	}
 	_, dial, _ := p.current()
 	p.ends(held)
-	var err error
+	told, err := p.log.len(), error(nil)
 	if by == Kill {
 		err = p.program.Kill()
 	} else {
@@ -228,6 +230,9 @@ func (s *storm) replace(
 	}
 	if err != nil {
 		return err
+	}
+	if by == Stop && !p.log.says(told, "unreported") { // it has delivered all
+		p.delivered()
 	}
 	if dial != nil {
 		dial.close()
@@ -372,11 +377,10 @@ func (s *storm) applyLocked() {
 // furthest is how far a clock is set, at most.
 const furthest = time.Minute
 
-// setClock lets a checker's clock jump ahead, or starts it again with one that is wrong either way.
-// (Setting the machine's clock changes nothing in a running checker: it goes by the time since its
-// start.)
+// setClock starts a checker again with a clock that is wrong. (Setting the machine's clock changes
+// nothing in a running checker: it goes by the time since its start.)
 func (s *storm) setClock(ctx context.Context, f fault, run *FaultRun) error {
-	n := f.target % len(s.fleet.checkers)
+	n := f.target % setClocks
 	p := s.fleet.checkers[n]
 	run.Target = p.name
 	span := math.Log(float64(furthest) / float64(shortest))
@@ -385,12 +389,7 @@ func (s *storm) setClock(ctx context.Context, f fault, run *FaultRun) error {
 		return errBusy
 	}
 	defer p.release()
-	switch f.ways {
-	case 1:
-		by += s.clockAhead(n)
-		run.Detail = fmt.Sprintf("jumps, to %v", by)
-		return s.writeClock(n, by)
-	case 2:
+	if f.ways == 1 {
 		by = -by
 	}
 	run.Detail = fmt.Sprintf("starts with %v", by)
@@ -416,7 +415,7 @@ func (s *storm) writeClock(checker int, ahead time.Duration) error {
 }
 
 // changingLimits are those between which the limit of a rule changes.
-var changingLimits = []int{100, 60, 150}
+var changingLimits = []int{30, 20, 40}
 
 // newLimit is a limit since a time.
 type newLimit struct {
@@ -427,20 +426,21 @@ type newLimit struct {
 // changeRules changes a limit, or makes the file invalid for a while.
 func (s *storm) changeRules(ctx context.Context, f fault, run *FaultRun) error {
 	run.Target = "rules"
+	if !s.ruling.TryLock() {
+		return errBusy
+	}
+	defer s.ruling.Unlock()
 	if f.degree < 0.3 {
 		run.Detail = "invalid"
 		if err := s.fleet.writeRules("rules: [{ name: changing, limit: many }]\n"); err != nil {
 			return err
 		}
 		lasts(ctx, f.length)
+		return s.fleet.writeRules(rulesText(changingLimits[s.limit]))
 	}
-	s.mu.Lock()
-	if f.degree >= 0.3 {
-		s.limit = (s.limit + 1 + f.peer%2) % len(changingLimits)
-		run.Detail = fmt.Sprintf("limit %d", changingLimits[s.limit])
-		s.limits = append(s.limits, newLimit{time.Now(), changingLimits[s.limit]})
-	}
-	text := rulesText(changingLimits[s.limit])
-	s.mu.Unlock()
-	return s.fleet.writeRules(text)
+	s.limit = (s.limit + 1 + f.peer%2) % len(changingLimits)
+	limit := changingLimits[s.limit]
+	run.Detail = fmt.Sprintf("limit %d", limit)
+	s.limits = append(s.limits, newLimit{time.Now(), limit})
+	return s.fleet.writeRules(rulesText(limit))
 }

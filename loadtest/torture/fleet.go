@@ -200,13 +200,25 @@ func (f *fleet) startChecker(ctx context.Context, i int) error {
 			"--nats", nats, "--rules", f.rules, "--grpc", rls, "--admin", admin,
 			"--listen", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)),
 		}, nil
-	}, "OFFPATH_TORTURE_CLOCK="+f.clockFile(i))
+	}, f.clockOf(i)...)
 	if err != nil {
 		return err
 	}
 	p.admin, p.rls = admin, rls
 	f.checkers = append(f.checkers, p)
 	return p.serve(ctx)
+}
+
+// setClocks are how many checkers have a clock that the storm sets; the others have the machine's,
+// as real ones do.
+const setClocks = checkers / 2
+
+// clockOf is what tells a checker of its clock.
+func (f *fleet) clockOf(checker int) []string {
+	if checker >= setClocks {
+		return nil
+	}
+	return []string{"OFFPATH_TORTURE_CLOCK=" + f.clockFile(checker)}
 }
 
 // clockFile says how far a checker's clock is ahead.

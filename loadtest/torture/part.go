@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -28,8 +29,9 @@ type part struct {
 // life is from when a process accepts connections until it is told to end, or is killed.
 type life struct {
 	span
-	held int64 // hits that nobody else knew of in the end, at most
-	dial *clients
+	held      int64 // hits that nobody else knew of in the end, at most
+	delivered bool  // it has ended in order, and left none
+	dial      *clients
 }
 
 // span is a time; it is open while until is zero.
@@ -55,6 +57,14 @@ func (p *part) ends(held int64) {
 	defer p.mu.Unlock()
 	l := &p.lives[len(p.lives)-1]
 	l.until, l.held = time.Now(), held
+}
+
+// delivered notes that the process has ended, and left no hits.
+func (p *part) delivered() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	l := &p.lives[len(p.lives)-1]
+	l.held, l.delivered = 0, true
 }
 
 // current is the life that takes requests; false if there is none.
@@ -188,6 +198,14 @@ func (l *logbook) all() []logLine {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return append([]logLine(nil), l.lines...)
+}
+
+// len is how many lines there are.
+func (l *logbook) len() int { return len(l.all()) }
+
+// says reports whether there are words in what came after the first lines.
+func (l *logbook) says(after int, words string) bool {
+	return slices.ContainsFunc(l.all()[after:], func(line logLine) bool { return strings.Contains(line.text, words) })
 }
 
 // crashes are what Go and its race detector print when a program is wrong.

@@ -63,6 +63,7 @@ type Requests struct {
 	Asked     int64   `json:"asked"`
 	Allowed   int64   `json:"allowed"`
 	Denied    int64   `json:"denied"`
+	Strict    int64   `json:"strict"`  // allowed, by the strict rule
 	Excused   int64   `json:"excused"` // asked of a checker that was killed, stopped or frozen meanwhile
 	Late      int64   `json:"late"`    // of a live checker, but not answered within 100 ms
 	P50       float64 `json:"p50_ms"`
@@ -79,7 +80,7 @@ type Requests struct {
 type Conservation struct {
 	Allowed   int64 `json:"allowed"`
 	Uncertain int64 `json:"uncertain"`
-	Ledger    int64 `json:"ledger"`  // counted, late, refused and overflow
+	Ledger    int64 `json:"ledger"`  // counted, late and refused
 	Dropped   int64 `json:"dropped"` // overflow and lost, as checkers say that live
 	// Held is what checkers held that were killed, or could not deliver before they had to stop.
 	Held int64 `json:"held_by_killed_checkers"`

@@ -42,8 +42,8 @@ func (s *storm) save(ctx context.Context) error {
 	return s.fleet.store.nodes()[0].redis.SaveTo(ctx, s.snapshot())
 }
 
-// settle is how long what is under way to Redis may take to get there.
-const settle = 200 * time.Millisecond
+// What is under way to Redis may take so long to get there, on a machine of our own and on another.
+const settle, settleSlowly = 200 * time.Millisecond, 3 * time.Second
 
 // hurtStore does something to Redis. What it loses is known to the hit: nobody reaches it
 // meanwhile.
@@ -72,7 +72,7 @@ func (s *storm) hurtStore(ctx context.Context, f fault, run *FaultRun) error {
 		return link.Faults{HoldTo: to, HoldFrom: to}
 	})
 	defer end()
-	time.Sleep(settle)
+	time.Sleep(s.settle)
 	before, err := store.ledger(background)
 	if err != nil {
 		return err

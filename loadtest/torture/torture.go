@@ -64,8 +64,7 @@ type campaign struct {
 	clock   *standstill
 	start   time.Time
 	result  Result
-	rests   []span // times of rest, in which limits hold closely
-	storms  []span
+	rests   []span          // times of rest, in which limits hold closely
 	usage   map[*part]usage // at the beginning
 }
 
@@ -96,7 +95,10 @@ func Run(ctx context.Context, o Options) (result Result, err error) {
 	c.traffic = &traffic{checkers: f.checkers, start: c.start}
 	c.storm = &storm{
 		fleet: f, traffic: c.traffic, start: c.start, active: map[int]func(*wire) link.Faults{},
-		limits: []newLimit{{c.start, changingLimits[0]}},
+		limits: []newLimit{{c.start, changingLimits[0]}}, settle: settle,
+	}
+	if o.Untimed {
+		c.storm.settle = settleSlowly
 	}
 	return c.run(ctx)
 }
@@ -128,7 +130,9 @@ func (o Options) command() string {
 func (c *campaign) run(ctx context.Context) (Result, error) {
 	driving, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
-	c.clock = watchClock(driving)
+	watching, watched := context.WithCancel(context.WithoutCancel(ctx))
+	defer watched()
+	c.clock = watchClock(watching)
 	if books := c.fleet.store.failovers(); books != nil {
 		books.allowed = c.traffic.allowedBetween
 		watching, end := context.WithCancel(context.WithoutCancel(ctx))
@@ -184,7 +188,6 @@ func (c *campaign) round(ctx context.Context, random *rand.Rand) {
 	// fault is over when its node has been replaced, and is in sync again.
 	c.trouble(until(context.WithoutCancel(ctx), c.fleet.store.whole))
 	ended := time.Now()
-	c.storms = append(c.storms, span{begun, ended})
 	c.rest(ctx, ended)
 }
 
@@ -321,6 +324,9 @@ func (c *campaign) settle() {
 		}
 	}
 	time.Sleep(closing)
+	for end := time.Now().Add(time.Minute); c.o.Untimed && time.Now().Before(end) && !c.settled(); {
+		time.Sleep(closing)
+	}
 	c.compareUsage(c.usages())
 }
 

@@ -73,7 +73,7 @@ func (q *Queue) Observe(batch *storage.Batch, applied *storage.Applied, reporter
 		}
 		q.pending.put(rule, key.Text, e)
 		if refunded {
-			e = entry{version: e.version, totals: applied.Totals[back]}
+			e = entry{version: e.version, totals: applied.Totals[back], refunds: len(batch.Keys[back].Cells) > 0}
 			q.pending.put(&batch.Rules[batch.Keys[back].Rule], key.Text, e)
 		}
 	}

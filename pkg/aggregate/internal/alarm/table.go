@@ -39,6 +39,7 @@ type entry struct {
 	level   window.Level // of a rule that drains
 
 	reporters uint64 // since its last alarm: see Observe
+	refunds   bool   // it brings refunded hits, and not only what was asked for
 }
 
 func newTable() table {
@@ -61,9 +62,9 @@ func (t *table) put(r *storage.Rule, text string, e entry) {
 		t.entryAt[e.keyID] = at
 		t.entries = append(t.entries, e)
 	}
-	e.reporters |= t.entries[at].reporters
+	e.reporters, e.refunds = e.reporters|t.entries[at].reporters, e.refunds || t.entries[at].refunds
 	if e.version < t.entries[at].version { // batches of one shard may end in another order than begun
-		t.entries[at].reporters = e.reporters
+		t.entries[at].reporters, t.entries[at].refunds = e.reporters, e.refunds
 		return
 	}
 	t.entries[at] = e
@@ -79,7 +80,7 @@ func (t *table) thin(most int) {
 	stays, byRank := make([]bool, len(t.entries)), [65]int{}
 	for i := range t.entries {
 		switch {
-		case t.rules[t.entries[i].rule].Kind == storage.Refunded:
+		case t.entries[i].refunds:
 			stays[t.leader(i)] = true
 		case t.leader(i) == i:
 			byRank[t.rank(i)]++
@@ -145,7 +146,7 @@ func (t *table) clear() {
 // an outage, has not received them, and nobody reports a key that is blocked everywhere; so the
 // checker asks, and they are sent again.
 type recent struct {
-	newer, older table // as much as one alarm holds, each
+	newer, older table // as much as one alarm holds, each, if nothing is denied
 	cells, text  int   // in the newer ones
 	wanted       bool
 	nextDue      int64 // own time

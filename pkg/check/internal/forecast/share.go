@@ -124,9 +124,13 @@ func (s *share) observe(w Update, f Fleet, all float64) {
 // wait keeps the share as it is for the next full rounds: what checkers have kept in an outage comes
 // in their reports, and updates have not told of all hits. Else each checker would take its own hits
 // of the outage for nearly all that there were.
-func (s *share) wait() { s.taken = -outageRounds }
+func (s *share) wait() {
+	if s.taken >= 0 { // or it would never learn behind a backlog that lasts
+		s.taken = -outageRounds
+	}
+}
 
-// outageRounds are 2 s: by then all have delivered what they have kept.
+// outageRounds are 2 s at least: by then all have delivered what they have kept.
 const outageRounds = 16
 
 // learn updates the part with the hits of a full round, own and all.

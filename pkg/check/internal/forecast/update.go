@@ -4,8 +4,10 @@ package forecast
 func (k *Key) Observe(w Update, f Fleet) {
 	k.expect(w.Now)
 	w = w.per(k.Unit())
-	if r := k.reports[0]; r.at != 0 && r.since >= fewest && micros(w.Now)-r.at > outage {
-		k.share.wait()
+	if r := k.reports[0]; r.at != 0 && r.since >= fewest {
+		if ago := int32(micros(w.Now) - r.at); ago > outage { // negative: it was made meanwhile
+			k.share.wait()
+		}
 	}
 	k.history.fit(f.interval())
 	k.demand.fit(f.interval())
@@ -18,8 +20,8 @@ func (k *Key) Observe(w Update, f Fleet) {
 	k.demand.learn(w, expected, complete)
 }
 
-// outage is how long ago the last own report was made, in µs, if hits have waited since then: a
-// report is in flight for so long only if nobody answers.
+// outage is how long ago the last own report was made, in µs, if hits have waited since then: in an
+// outage, or behind a long backlog.
 const outage = 1e6
 
 // Reported records that all own hits so far are in a report, made now.
