@@ -261,6 +261,7 @@ func (c *campaign) bound(rule judged, at time.Time) (most float64, why string) {
 		}
 		return limit*1.02 + demand*0.02 + 1, "at rest"
 	}
+	// The time of a hit is that of its request here, so each may seem to have one more.
 	// A checker that hears of nobody, and does not know it yet, lets pass what fits by its own count.
 	lives := 0
 	for _, p := range c.fleet.checkers {
@@ -273,7 +274,7 @@ func (c *campaign) bound(rule judged, at time.Time) (most float64, why string) {
 			lives += 2
 		}
 	}
-	return limit * float64(lives), fmt.Sprintf("with %d lives of checkers", lives)
+	return (limit + 1) * float64(lives), fmt.Sprintf("with %d lives of checkers", lives)
 }
 
 // usage is what a process needs.
