@@ -52,15 +52,16 @@ func newTorture() *cobra.Command {
 		flags.Add(s, &o.Seed, "seed", "`N` decides the faults", flags.Uint64)
 		s.BoolVar(&o.Drills, "drills", false, "play one state after the other instead, such as an "+
 			"outage of Redis, and print what passed in each")
-		flags.Add(s, &faults, "faults", "`KINDS` of faults, with commas between; all of: "+
-			kindNames(torture.Kinds), readKinds)
+		flags.Add(s, &faults, "faults", "`KINDS` of faults, with commas between; all that the "+
+			"mode can play by default: "+kindNames(torture.Kinds)+" (failover only with sentinel and "+
+			"cluster, rollback only with single)", readKinds)
 	})
 	flags.Topic(cmd, "Fleet", func(s *pflag.FlagSet) {
 		flags.Add(s, &o.Mode, "mode", "how Redis runs: `"+modeNames()+"`, alone, as a master and a "+
 			"replica with Sentinels, or as a Cluster with replicas", readMode)
 		s.BoolVar(&o.Race, "race", o.Race, "build the daemons with the race detector")
-		s.BoolVar(&o.Untimed, "untimed", false, "judge neither how long anything takes nor how "+
-			"closely limits hold at rest, for a machine that others use")
+		s.BoolVar(&o.Untimed, "untimed", false, "allow a minute to recover, judge no times of "+
+			"answers, and limits at rest only roughly: for a machine that others use")
 	})
 	flags.Topic(cmd, "Output", func(s *pflag.FlagSet) {
 		s.StringVar(&out.html, "html", "", "`FILE` for a page with all faults on a time line")
