@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -18,6 +17,7 @@ import (
 	"github.com/offpath-io/offpath/loadtest/report"
 	"github.com/offpath-io/offpath/loadtest/result"
 	"github.com/offpath-io/offpath/loadtest/torture"
+	"github.com/offpath-io/offpath/loadtest/torture/found"
 )
 
 const tortureSummary = `
@@ -140,24 +140,17 @@ func runTorture(cmd *cobra.Command, o torture.Options, out *output) error {
 }
 
 // writeCampaign writes the page, which tells of a failure of the campaign itself, too.
-func writeCampaign(name string, r *torture.Result, failed error) error {
+func writeCampaign(name string, r *found.Result, failed error) error {
 	on := result.File{Offpath: version.Get().Version, Machine: machine()}
-	c := report.Campaign{On: on, Failed: failed}
-	figures, err := json.Marshal(r)
-	if err == nil {
-		err = json.Unmarshal(figures, &c)
-	}
-	if err == nil {
-		err = toFile(name, func(w io.Writer) error { return report.CampaignHTML(w, c) })
-	}
-	if err != nil {
+	c := report.Campaign{Result: *r, On: on, Failed: failed}
+	if err := toFile(name, func(w io.Writer) error { return report.CampaignHTML(w, c) }); err != nil {
 		return fmt.Errorf("write the page: %w", err)
 	}
 	return nil
 }
 
-func printTorture(to io.Writer, r *torture.Result) {
-	byKind := map[torture.Kind]int{}
+func printTorture(to io.Writer, r *found.Result) {
+	byKind := map[string]int{}
 	for _, f := range r.Faults {
 		byKind[f.Kind]++
 	}
@@ -167,8 +160,8 @@ func printTorture(to io.Writer, r *torture.Result) {
 	}
 	row("faults", "%d in %.0f s, %d rounds", len(r.Faults), r.Seconds, r.Rounds)
 	for _, k := range torture.Kinds {
-		if byKind[k] > 0 {
-			row("  "+string(k), "%d", byKind[k])
+		if byKind[string(k)] > 0 {
+			row("  "+string(k), "%d", byKind[string(k)])
 		}
 	}
 	q := &r.Requests

@@ -197,8 +197,9 @@ func loses(toSnapshot bool) func(*testing.T, *backend) {
 	}
 }
 
-// TestReadyKnowsOfADeadNode: an aggregator without traffic is not ready while one node of the cluster is dead, and is
-// again when that is back. It answers hellos all the while, whichever node it is: the other nodes count.
+// TestReadyKnowsOfADeadNode: an aggregator without traffic is not ready while one node of the
+// cluster is dead, and is again when that is back. It answers hellos all the while, whichever node
+// it is: the other nodes count.
 func TestReadyKnowsOfADeadNode(t *testing.T) {
 	if testing.Short() {
 		t.Skip("long: runs in make test-all")

@@ -10,81 +10,14 @@ import (
 	"strings"
 
 	"github.com/offpath-io/offpath/loadtest/result"
+	"github.com/offpath-io/offpath/loadtest/torture/found"
 )
 
-// A Campaign is what a fault campaign found: those figures of package torture's JSON that the page
-// shows. It has types of its own, as importing that package would bring its servers and clients to
-// all who import this one. Times are seconds since the campaign's start.
+// A Campaign is what a fault campaign found, and what is told beside it.
 type Campaign struct {
-	On     result.File `json:"-"` // the program and the machine; its runs are not looked at
-	Failed error       `json:"-"` // why the campaign itself did not go as it should, or nil
-
-	Mode        string      `json:"mode"`
-	Seed        uint64      `json:"seed"`
-	Command     string      `json:"command"` // repeats the faults
-	Seconds     float64     `json:"seconds"`
-	Rounds      int         `json:"rounds"`
-	StoodStill  float64     `json:"stood_still_share"`
-	Interrupted bool        `json:"interrupted"`
-	Faults      []faultRun  `json:"faults"`
-	Rests       []rest      `json:"rests"`
-	Requests    requests    `json:"requests"`
-	Counts      hits        `json:"conservation"`
-	Rules       []ruleRun   `json:"rules"`
-	Violations  []violation `json:"violations"`
-}
-
-type faultRun struct {
-	At     float64 `json:"at_s"`
-	For    float64 `json:"for_s"` // 0: over at once
-	Kind   string  `json:"kind"`
-	Target string  `json:"target"`
-	Detail string  `json:"detail,omitempty"`
-}
-
-type rest struct {
-	At    float64 `json:"at_s"`
-	After float64 `json:"after_s"` // negative: not in time
-}
-
-type requests struct {
-	Asked     int64   `json:"asked"`
-	Allowed   int64   `json:"allowed"`
-	Denied    int64   `json:"denied"`
-	Excused   int64   `json:"excused"`
-	Late      int64   `json:"late"`
-	P50       float64 `json:"p50_ms"`
-	P99       float64 `json:"p99_ms"`
-	Longest   float64 `json:"longest_ms"`
-	OverRLS   int64   `json:"over_rls"`
-	Uncertain int64   `json:"uncertain"`
-}
-
-// hits says where all hits are.
-type hits struct {
-	Allowed   int64 `json:"allowed"`
-	Uncertain int64 `json:"uncertain"`
-	Ledger    int64 `json:"ledger"`
-	Dropped   int64 `json:"dropped"`
-	Held      int64 `json:"held_by_killed_checkers"`
-	StoreLost int64 `json:"lost_by_the_store"`
-}
-
-type ruleRun struct {
-	Rule     string  `json:"rule"`
-	Limit    int64   `json:"limit"`
-	Worst    float64 `json:"over_worst"`
-	AtRest   float64 `json:"over_worst_at_rest"`
-	Step     float64 `json:"step_s"`
-	Counts   []int64 `json:"counts"`
-	Admitted []int64 `json:"admitted"`
-	Denied   []int64 `json:"denied"`
-}
-
-type violation struct {
-	At   float64 `json:"at_s"`
-	What string  `json:"what"`
-	Text string  `json:"text"`
+	found.Result
+	On     result.File // the program and the machine; its runs are not looked at
+	Failed error       // why the campaign itself did not go as it should, or nil
 }
 
 // CampaignHTML writes a campaign as one page, in the way of [HTML].
@@ -194,7 +127,7 @@ func (p place) Top() int { return 3 + laneHeight*p.Lane }
 
 // Tracks are the faults, a row for each target: those between two parts are the links'.
 func (v *campaignView) Tracks() []track {
-	targets := map[string][]faultRun{}
+	targets := map[string][]found.Fault{}
 	for _, f := range v.Faults {
 		row := f.Target
 		if f.Kind == "partition" {
@@ -221,7 +154,7 @@ func (v *campaignView) Tracks() []track {
 }
 
 // track puts faults that last at the same time into lanes.
-func (v *campaignView) track(name string, faults []faultRun) track {
+func (v *campaignView) track(name string, faults []found.Fault) track {
 	t := track{Name: name}
 	var ends []float64
 	for _, f := range inTime(faults) {
@@ -239,14 +172,14 @@ func (v *campaignView) track(name string, faults []faultRun) track {
 }
 
 // inTime puts faults into order: a campaign tells them as they end.
-func inTime(faults []faultRun) []faultRun {
-	return slices.SortedStableFunc(slices.Values(faults), func(a, b faultRun) int {
+func inTime(faults []found.Fault) []found.Fault {
+	return slices.SortedStableFunc(slices.Values(faults), func(a, b found.Fault) int {
 		return cmp.Compare(a.At, b.At)
 	})
 }
 
 // tell is a fault in words.
-func (v *campaignView) tell(f faultRun) string {
+func (v *campaignView) tell(f found.Fault) string {
 	text := fmt.Sprintf("%s: %s at %s", f.Kind, f.Target, v.At(f.At))
 	if f.For > 0 {
 		text += " for " + scaled(f.For*1000, milliseconds)
@@ -258,7 +191,7 @@ func (v *campaignView) tell(f faultRun) string {
 }
 
 // Sorted are all faults in their order.
-func (v *campaignView) Sorted() []faultRun { return inTime(v.Faults) }
+func (v *campaignView) Sorted() []found.Fault { return inTime(v.Faults) }
 
 // A kindLine is a kind of faults in the legend.
 type kindLine struct {
@@ -296,7 +229,7 @@ func (v *campaignView) Kinds() []kindLine {
 
 // A round is the faults until a rest, and the rest after them, which lasts to the next fault.
 type round struct {
-	rest
+	found.Rest
 	place
 	Faults int
 	After  string
@@ -306,7 +239,7 @@ type round struct {
 func (v *campaignView) Rested() (list []round) {
 	faults := v.Sorted()
 	for _, r := range v.Rests {
-		n := slices.IndexFunc(faults, func(f faultRun) bool { return f.At > r.At })
+		n := slices.IndexFunc(faults, func(f found.Fault) bool { return f.At > r.At })
 		until := v.end
 		if n >= 0 {
 			until = faults[n].At

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/offpath-io/offpath/loadtest/torture/found"
 	"github.com/offpath-io/offpath/loadtest/torture/link"
 )
 
@@ -52,7 +53,7 @@ var drills = []drill{
 		return lasting(ctx, d)
 	}},
 	{"Redis loses all data", 10 * time.Second, func(ctx context.Context, s *storm, d time.Duration) error {
-		return errors.Join(s.hurtStore(ctx, fault{kind: Lose}, new(FaultRun)), lasting(ctx, d))
+		return errors.Join(s.hurtStore(ctx, fault{kind: Lose}, new(found.Fault)), lasting(ctx, d))
 	}},
 	{"a checker starts with a clock 30 s ahead", 10 * time.Second, func(ctx context.Context, s *storm, d time.Duration) error {
 		ahead := func() error { return s.writeClock(0, 30*time.Second) }
@@ -65,7 +66,7 @@ var drills = []drill{
 			}
 			lasts(ctx, time.Second)
 		}
-		return errors.Join(s.hurtStore(ctx, fault{kind: Restart}, new(FaultRun)))
+		return errors.Join(s.hurtStore(ctx, fault{kind: Restart}, new(found.Fault)))
 	}},
 	{"fleet of four halved, and doubled again", outage, func(ctx context.Context, s *storm, d time.Duration) error {
 		return s.without(ctx, s.fleet.checkers[:checkers/2], d)
@@ -79,10 +80,10 @@ var failoverDrills = []drill{
 		if err != nil {
 			return err
 		}
-		return s.killNode(ctx, fault{kind: Kill, length: d}, all[0], new(FaultRun))
+		return s.killNode(ctx, fault{kind: Kill, length: d}, all[0], new(found.Fault))
 	}},
 	{"a planned failover", 10 * time.Second, func(ctx context.Context, s *storm, d time.Duration) error {
-		return errors.Join(s.failover(ctx, fault{kind: Failover}, new(FaultRun)), lasting(ctx, d))
+		return errors.Join(s.failover(ctx, fault{kind: Failover}, new(found.Fault)), lasting(ctx, d))
 	}},
 }
 
@@ -132,11 +133,11 @@ func (c *campaign) drill(ctx context.Context) {
 		fmt.Fprintf(c.o.Progress, "%6.1f s  %s\n", seconds(begun.Sub(c.start)), d.name)
 		c.trouble(d.play(ctx, c.storm, d.length))
 		ended := time.Now()
-		c.storm.runs = append(c.storm.runs, FaultRun{
-			At: seconds(begun.Sub(c.start)), For: seconds(ended.Sub(begun)), Kind: Drill, Target: d.name,
+		c.storm.runs = append(c.storm.runs, found.Fault{
+			At: seconds(begun.Sub(c.start)), For: seconds(ended.Sub(begun)), Kind: string(Drill), Target: d.name,
 		})
 		c.rest(ctx, ended)
-		c.result.Drills = append(c.result.Drills, DrillRun{
+		c.result.Drills = append(c.result.Drills, found.Drill{
 			Name: d.name, At: seconds(begun.Sub(c.start)), For: seconds(ended.Sub(begun)),
 			RestAfter: c.result.Rests[len(c.result.Rests)-1].After,
 		})

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/offpath-io/offpath/loadtest/torture/found"
 	"github.com/redis/go-redis/v9"
 )
 
@@ -192,19 +193,19 @@ func (f *failovers) endSince(n *node, at time.Time) (masterEnd, bool) {
 }
 
 // runs are all changes of who is master.
-func (f *failovers) runs(start time.Time) (list []MasterRun) {
+func (f *failovers) runs(start time.Time) (list []found.Master) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, p := range f.promotions {
-		list = append(list, MasterRun{seconds(p.at.Sub(start)), p.node.name, true, p.sum})
+		list = append(list, found.Master{At: seconds(p.at.Sub(start)), Node: p.node.name, Becomes: true, Ledger: p.sum})
 	}
 	for _, e := range f.ends {
 		if e.state == "" { // it had just been started, and is told who is master
 			continue
 		}
-		list = append(list, MasterRun{seconds(e.at.Sub(start)), e.node.name, false, e.sum})
+		list = append(list, found.Master{At: seconds(e.at.Sub(start)), Node: e.node.name, Ledger: e.sum})
 	}
-	slices.SortFunc(list, func(a, b MasterRun) int { return cmp.Compare(a.At, b.At) })
+	slices.SortFunc(list, func(a, b found.Master) int { return cmp.Compare(a.At, b.At) })
 	return list
 }
 

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/offpath-io/offpath/loadtest/torture/found"
 	"github.com/offpath-io/offpath/loadtest/torture/link"
 )
 
@@ -93,7 +94,7 @@ type storm struct {
 	start   time.Time
 
 	mu        sync.Mutex
-	runs      []FaultRun
+	runs      []found.Fault
 	active    map[int]func(*wire) link.Faults // what faults do to links
 	next      int
 	redisBusy bool
@@ -114,7 +115,7 @@ var errBusy = errors.New("another fault has it")
 // play plays one fault to its end, at the latest until ctx is done.
 func (s *storm) play(ctx context.Context, f fault) {
 	begun := time.Now()
-	run := FaultRun{At: seconds(begun.Sub(s.start)), Kind: f.kind}
+	run := found.Fault{At: seconds(begun.Sub(s.start)), Kind: string(f.kind)}
 	var err error
 	switch f.kind {
 	case Kill, Stop:
@@ -186,7 +187,7 @@ func lasts(ctx context.Context, d time.Duration) {
 }
 
 // end ends a process, by force or in order, and starts it again.
-func (s *storm) end(ctx context.Context, f fault, run *FaultRun) error {
+func (s *storm) end(ctx context.Context, f fault, run *found.Fault) error {
 	if n := s.nodeOf(f); n != nil && f.kind == Kill {
 		return s.killNode(ctx, f, n, run)
 	}
@@ -244,7 +245,7 @@ func (s *storm) replace(
 	return p.restart(context.Background())
 }
 
-func (s *storm) pause(ctx context.Context, f fault, run *FaultRun) error {
+func (s *storm) pause(ctx context.Context, f fault, run *found.Fault) error {
 	if n := s.nodeOf(f); n != nil {
 		run.Target = n.name
 		if !s.takeRedis() {
@@ -274,7 +275,7 @@ func (s *storm) pause(ctx context.Context, f fault, run *FaultRun) error {
 }
 
 // disturb puts faults on links for a while.
-func (s *storm) disturb(ctx context.Context, f fault, run *FaultRun) error {
+func (s *storm) disturb(ctx context.Context, f fault, run *found.Fault) error {
 	all := s.fleet.links
 	one := all[f.target%len(all)]
 	run.Target = one.from
@@ -379,7 +380,7 @@ const furthest = time.Minute
 
 // setClock starts a checker again with a clock that is wrong. (Setting the machine's clock changes
 // nothing in a running checker: it goes by the time since its start.)
-func (s *storm) setClock(ctx context.Context, f fault, run *FaultRun) error {
+func (s *storm) setClock(ctx context.Context, f fault, run *found.Fault) error {
 	n := f.target % setClocks
 	p := s.fleet.checkers[n]
 	run.Target = p.name
@@ -424,7 +425,7 @@ type newLimit struct {
 }
 
 // changeRules changes a limit, or makes the file invalid for a while.
-func (s *storm) changeRules(ctx context.Context, f fault, run *FaultRun) error {
+func (s *storm) changeRules(ctx context.Context, f fault, run *found.Fault) error {
 	run.Target = "rules"
 	if !s.ruling.TryLock() {
 		return errBusy

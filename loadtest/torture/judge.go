@@ -12,12 +12,13 @@ import (
 
 	"github.com/HdrHistogram/hdrhistogram-go"
 
+	"github.com/offpath-io/offpath/loadtest/torture/found"
 	"github.com/offpath-io/offpath/pkg/window"
 )
 
 // violate notes a broken promise.
 func (c *campaign) violate(at time.Time, what, format string, args ...any) {
-	c.result.Violations = append(c.result.Violations, Violation{
+	c.result.Violations = append(c.result.Violations, found.Violation{
 		At: seconds(at.Sub(c.start)), What: what, Text: fmt.Sprintf(format, args...),
 	})
 }
@@ -34,7 +35,7 @@ func (c *campaign) judge() {
 	slices.SortFunc(all, func(a, b request) int { return a.sent.Compare(b.sent) })
 	c.result.StoodStill = c.clock.within(c.start, time.Now()).Seconds() / time.Since(c.start).Seconds()
 	c.judgeAnswers(all)
-	c.judgeConservation(all)
+	c.judgeConservation()
 	c.judgeStrict(all)
 	for _, r := range judgedRules {
 		c.result.Rules = append(c.result.Rules, c.judgeRule(r, all))
@@ -46,11 +47,11 @@ func (c *campaign) judge() {
 			100*c.result.StoodStill)
 	}
 	told := map[string]int{}
-	c.result.Violations = slices.DeleteFunc(c.result.Violations, func(v Violation) bool {
+	c.result.Violations = slices.DeleteFunc(c.result.Violations, func(v found.Violation) bool {
 		told[v.What]++
 		return told[v.What] > mostOfAKind
 	})
-	slices.SortStableFunc(c.result.Violations, func(a, b Violation) int { return cmp.Compare(a.At, b.At) })
+	slices.SortStableFunc(c.result.Violations, func(a, b found.Violation) int { return cmp.Compare(a.At, b.At) })
 }
 
 // answerWithin is how long an answer of a live checker may take.
@@ -97,7 +98,7 @@ func isDropped(name string) bool {
 		strings.HasPrefix(name, `offpath_hits_total{outcome="overflow"`)
 }
 
-func (c *campaign) judgeConservation(all []request) {
+func (c *campaign) judgeConservation() {
 	n := &c.result.Counts
 	n.Allowed, n.Uncertain = c.result.Requests.Allowed, c.result.Requests.Uncertain
 	for _, p := range c.fleet.checkers {
@@ -159,8 +160,8 @@ const certain = 50 * time.Millisecond
 
 // judgeRule counts each key's hits as the rule does, and holds them against what is documented for
 // the state of the fleet.
-func (c *campaign) judgeRule(rule judged, all []request) RuleRun {
-	run := RuleRun{Rule: rule.name, Limit: rule.limit, Step: 0.25}
+func (c *campaign) judgeRule(rule judged, all []request) found.Rule {
+	run := found.Rule{Rule: rule.name, Limit: rule.limit, Step: 0.25}
 	steps := int(time.Since(c.start).Seconds()/run.Step) + 1
 	run.Limits, run.Counts = make([]int64, steps), make([]int64, steps)
 	run.Admitted, run.Denied = make([]int64, steps), make([]int64, steps)
@@ -270,7 +271,7 @@ func (c *campaign) bound(rule judged, at time.Time) (most float64, why string) {
 	// One whose clock is wrong, and set right by the fleet's time soon after, finds empty windows.
 	from, until := at.Add(-2*rule.shape.Length).Sub(c.start).Seconds(), at.Sub(c.start).Seconds()
 	for _, f := range c.result.Faults {
-		if f.Kind == Clock && f.At < until && f.At+f.For+corrected.Seconds() > from {
+		if f.Kind == string(Clock) && f.At < until && f.At+f.For+corrected.Seconds() > from {
 			lives += 2
 		}
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/offpath-io/offpath/loadtest/torture/found"
 	"github.com/offpath-io/offpath/loadtest/torture/link"
 )
 
@@ -47,7 +48,7 @@ const settle, settleSlowly = 200 * time.Millisecond, 3 * time.Second
 
 // hurtStore does something to Redis. What it loses is known to the hit: nobody reaches it
 // meanwhile.
-func (s *storm) hurtStore(ctx context.Context, f fault, run *FaultRun) error {
+func (s *storm) hurtStore(ctx context.Context, f fault, run *found.Fault) error {
 	run.Target = "redis"
 	if !s.takeRedis() {
 		return errBusy
@@ -155,7 +156,7 @@ func (s *storm) held() int64 {
 
 // killNode kills a node, as a crash does; if it is a master its replica takes over. Then it is
 // started again, with no data.
-func (s *storm) killNode(ctx context.Context, f fault, n *node, run *FaultRun) error {
+func (s *storm) killNode(ctx context.Context, f fault, n *node, run *found.Fault) error {
 	run.Target = n.name
 	if !s.takeRedis() {
 		return errBusy
@@ -225,7 +226,7 @@ func (s *storm) fallBehind(master *node, f fault) (resume func() error, err erro
 const mostBehind = 500 * time.Millisecond
 
 // promoted waits until another node has taken over.
-func (s *storm) promoted(group int, since time.Time, from reading, run *FaultRun) error {
+func (s *storm) promoted(group int, since time.Time, from reading, run *found.Fault) error {
 	return until(context.Background(), func(context.Context) error {
 		p, ok := s.fleet.store.failovers().promotedSince(group, since)
 		if !ok {
@@ -238,7 +239,7 @@ func (s *storm) promoted(group int, since time.Time, from reading, run *FaultRun
 }
 
 // failover plays a planned one.
-func (s *storm) failover(_ context.Context, f fault, run *FaultRun) error {
+func (s *storm) failover(_ context.Context, f fault, run *found.Fault) error {
 	if !s.takeRedis() {
 		return errBusy
 	}

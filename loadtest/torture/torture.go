@@ -21,6 +21,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/offpath-io/offpath/loadtest/torture/found"
 	"github.com/offpath-io/offpath/loadtest/torture/link"
 )
 
@@ -63,14 +64,14 @@ type campaign struct {
 	storm   *storm
 	clock   *standstill
 	start   time.Time
-	result  Result
+	result  found.Result
 	rests   []span          // times of rest, in which limits hold closely
 	usage   map[*part]usage // at the beginning
 }
 
 // Run runs a campaign. If ctx is done before its end, the result is of what had been until then. An
 // error says that the campaign itself failed; what the fleet did wrong is in the result.
-func Run(ctx context.Context, o Options) (result Result, err error) {
+func Run(ctx context.Context, o Options) (result found.Result, err error) {
 	o.Duration = cmp.Or(o.Duration, time.Minute)
 	o.Mode = cmp.Or(o.Mode, Single)
 	if len(o.Faults) == 0 {
@@ -78,7 +79,7 @@ func Run(ctx context.Context, o Options) (result Result, err error) {
 	}
 	for _, k := range o.Faults {
 		if !slices.Contains(o.Mode.Kinds(), k) {
-			return Result{}, fmt.Errorf("torture: no %s in mode %s", k, o.Mode)
+			return found.Result{}, fmt.Errorf("torture: no %s in mode %s", k, o.Mode)
 		}
 	}
 	if o.Progress == nil {
@@ -88,10 +89,10 @@ func Run(ctx context.Context, o Options) (result Result, err error) {
 	f, err := startFleet(ctx, o)
 	defer func() { err = errors.Join(err, f.end()) }()
 	if err != nil {
-		return Result{}, err
+		return found.Result{}, err
 	}
 	c := &campaign{o: o, fleet: f, start: time.Now()}
-	c.result = Result{Mode: o.Mode, Seed: o.Seed, Command: o.command()}
+	c.result = found.Result{Mode: string(o.Mode), Seed: o.Seed, Command: o.command()}
 	c.traffic = &traffic{checkers: f.checkers, start: c.start}
 	c.storm = &storm{
 		fleet: f, traffic: c.traffic, start: c.start, active: map[int]func(*wire) link.Faults{},
@@ -127,7 +128,7 @@ func (o Options) command() string {
 	return s
 }
 
-func (c *campaign) run(ctx context.Context) (Result, error) {
+func (c *campaign) run(ctx context.Context) (found.Result, error) {
 	driving, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	watching, watched := context.WithCancel(context.WithoutCancel(ctx))
@@ -201,7 +202,7 @@ func (c *campaign) trouble(err error) {
 
 // rest waits until the fleet is at rest after the end of all faults, and notes when it was.
 func (c *campaign) rest(ctx context.Context, ended time.Time) {
-	r := Rest{At: seconds(ended.Sub(c.start)), After: -1}
+	r := found.Rest{At: seconds(ended.Sub(c.start)), After: -1}
 	var wrong error
 	for {
 		if wrong = c.ready(); wrong == nil {
@@ -314,7 +315,7 @@ func (c *campaign) settle() {
 	c.trouble(err)
 	c.result.Counts.StoreLost, c.result.Counts.CountedAgain = c.storm.storeLost, c.storm.again
 	if books := c.fleet.store.failovers(); books != nil {
-		c.result.Counts.addFailovers(books.lost(c.result.Counts.Ledger))
+		c.result.Counts.AddFailovers(books.lost(c.result.Counts.Ledger))
 		c.storm.losses = append(c.storm.losses, books.losses()...)
 		c.result.Masters = books.runs(c.start)
 	}
@@ -385,3 +386,5 @@ func earlier(a, b time.Time) time.Time {
 	}
 	return b
 }
+
+func seconds(d time.Duration) float64 { return d.Round(time.Millisecond).Seconds() }

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/offpath-io/offpath/loadtest/torture/found"
 	"github.com/offpath-io/offpath/loadtest/torture/link"
 )
 
@@ -149,11 +150,11 @@ func TestJudge(t *testing.T) {
 		}, ""},
 		{"Redis may have lost it", func(c *campaign) {
 			c.result.Counts.Ledger -= 5
-			c.result.Counts.addFailovers(3, 2)
+			c.result.Counts.AddFailovers(3, 2)
 		}, ""},
 		{"… but not that much", func(c *campaign) {
 			c.result.Counts.Ledger -= 6
-			c.result.Counts.addFailovers(3, 2)
+			c.result.Counts.AddFailovers(3, 2)
 		}, "1 hits are gone"},
 		{"Redis lost it, and it was reported again", func(c *campaign) {
 			c.result.Counts.StoreLost, c.result.Counts.CountedAgain = 3, 3
@@ -162,7 +163,7 @@ func TestJudge(t *testing.T) {
 			c.result.Counts.StoreLost, c.result.Counts.CountedAgain = 3, 2
 		}, "1 hits too many"},
 		{"a master died before its replica had it, and it was reported again", func(c *campaign) {
-			c.result.Counts.addFailovers(3, 0)
+			c.result.Counts.AddFailovers(3, 0)
 		}, ""},
 		{"a hit is counted twice", func(c *campaign) {
 			c.result.Counts.Ledger++
@@ -183,7 +184,7 @@ func TestJudge(t *testing.T) {
 			fmt.Fprintln(c.fleet.checkers[2].log, "WARNING: DATA RACE")
 		}, "checker-2: WARNING: DATA RACE"},
 		{"one fault, told twice", func(c *campaign) {
-			c.result.Faults = []FaultRun{{At: 99}}
+			c.result.Faults = []found.Fault{{At: 99}}
 			for range 3 {
 				fmt.Fprintln(c.fleet.checkers[2].log, `level=WARN msg="it hurts" error=EOF`)
 			}

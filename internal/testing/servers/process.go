@@ -44,8 +44,8 @@ func startProcess(path string, output io.Writer, env []string, args ...string) (
 	return p, nil
 }
 
-// own starts the child and waits for it, on a thread that it keeps: Linux sends the parent-death signal when the
-// thread ends that forked, not the process, and Go ends threads as it likes.
+// own starts the child and waits for it, on a thread that it keeps: Linux sends the parent-death
+// signal when the thread ends that forked, not the process, and Go ends threads as it likes.
 func (p *process) own(started chan<- error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()

@@ -15,7 +15,8 @@ import (
 type ProgramOptions struct {
 	// Name of the program, in PATH or in a directory for administrators' programs, such as "nginx".
 	Name string
-	// Prepare returns the arguments that make the program listen on this port of 127.0.0.1. It may be asked for several ports.
+	// Prepare returns the arguments that make the program listen on this port of 127.0.0.1. It may
+	// be asked for several ports, and for the same one at each restart.
 	Prepare func(port int) (args []string, err error)
 	// Env are variables of its environment, beside this process' own, as KEY=VALUE.
 	Env []string
@@ -23,7 +24,8 @@ type ProgramOptions struct {
 	Output io.Writer
 }
 
-// Program is a foreign server as a child process, such as a proxy. Its methods may be called from any goroutine.
+// Program is a server as a child process, such as a proxy. Its methods may be called from any
+// goroutine.
 type Program struct {
 	path    string
 	options ProgramOptions
@@ -33,9 +35,9 @@ type Program struct {
 	proc *process
 }
 
-// StartProgram starts a program on a free port and returns once that accepts connections. The context bounds the start, not
-// the program's life. The error says what to install if there is none, and ends with the last of what it has printed if it
-// does not start.
+// StartProgram starts a program on a free port and returns once that accepts connections. The
+// context bounds the start, not the program's life. The error says what to install if there is none,
+// and ends with the last of what it has printed if it does not start.
 func StartProgram(ctx context.Context, options ProgramOptions) (*Program, error) {
 	path, err := findProgram(options.Name)
 	if err != nil {

@@ -1,10 +1,11 @@
-package torture
-
-import "time"
+// Package found is what a fault campaign found: the figures of its table, its page and its JSON.
+// It imports nothing, so that whoever shows them needs none of the servers and clients of package
+// torture.
+package found
 
 // Result is what a campaign found. Times are seconds since its start.
 type Result struct {
-	Mode    Mode    `json:"mode"`
+	Mode    string  `json:"mode"`
 	Seed    uint64  `json:"seed"`
 	Command string  `json:"command"` // repeats the faults
 	Seconds float64 `json:"seconds"`
@@ -12,27 +13,27 @@ type Result struct {
 	// StoodStill is the share of the time in which the machine itself stood still.
 	StoodStill  float64      `json:"stood_still_share"`
 	Interrupted bool         `json:"interrupted"`
-	Faults      []FaultRun   `json:"faults"`
-	Masters     []MasterRun  `json:"masters,omitempty"`
+	Faults      []Fault      `json:"faults"`
+	Masters     []Master     `json:"masters,omitempty"`
 	Rests       []Rest       `json:"rests"`
-	Drills      []DrillRun   `json:"drills,omitempty"`
+	Drills      []Drill      `json:"drills,omitempty"`
 	Requests    Requests     `json:"requests"`
 	Counts      Conservation `json:"conservation"`
-	Rules       []RuleRun    `json:"rules"`
+	Rules       []Rule       `json:"rules"`
 	Violations  []Violation  `json:"violations"`
 }
 
-// FaultRun is one fault: what was done to whom.
-type FaultRun struct {
+// Fault is one fault: what was done to whom.
+type Fault struct {
 	At     float64 `json:"at_s"`
 	For    float64 `json:"for_s"` // 0: over at once
-	Kind   Kind    `json:"kind"`
+	Kind   string  `json:"kind"`
 	Target string  `json:"target"`
 	Detail string  `json:"detail,omitempty"`
 }
 
-// MasterRun is a node of Redis that became a master, or is one no longer.
-type MasterRun struct {
+// Master is a node of Redis that became a master, or is one no longer.
+type Master struct {
 	At      float64 `json:"at_s"`
 	Node    string  `json:"node"`
 	Becomes bool    `json:"becomes"`
@@ -45,8 +46,8 @@ type Rest struct {
 	After float64 `json:"after_s"` // until everything was ready and fresh; negative: it was not in time
 }
 
-// DrillRun is how the hot key of the rule "fast" fared in one drill.
-type DrillRun struct {
+// Drill is how the hot key of the rule "fast" fared in one drill.
+type Drill struct {
 	Name       string  `json:"name"`
 	At         float64 `json:"at_s"`
 	For        float64 `json:"for_s"`
@@ -95,15 +96,15 @@ type Conservation struct {
 	CountedAgain int64 `json:"perhaps_counted_again"`
 }
 
-// addFailovers adds what is in no ledger any more of what masters had counted. It includes what is
+// AddFailovers adds what is in no ledger any more of what masters had counted. It includes what is
 // in StoreLost already.
-func (n *Conservation) addFailovers(lost, more int64) {
+func (n *Conservation) AddFailovers(lost, more int64) {
 	n.CountedAgain += max(lost+more-n.StoreLost, 0)
 	n.StoreLost, n.StoreLostMore = lost, more
 }
 
-// RuleRun is how one rule fared: its worst key at each moment.
-type RuleRun struct {
+// Rule is how one rule fared: its worst key at each moment.
+type Rule struct {
 	Rule     string  `json:"rule"`
 	Limit    int64   `json:"limit"`
 	Worst    float64 `json:"over_worst"`         // in any window, as a share of the limit
@@ -121,5 +122,3 @@ type Violation struct {
 	What string  `json:"what"` // which promise is broken
 	Text string  `json:"text"` // how
 }
-
-func seconds(d time.Duration) float64 { return d.Round(time.Millisecond).Seconds() }
