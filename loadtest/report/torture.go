@@ -361,8 +361,8 @@ func (v *campaignView) counts() (list []chart) {
 		c, join := v.over(c, axis{}, len(r.Counts), r.Step, 1)
 		if c.Plot != nil {
 			t := result.Timeline{StepMS: r.Step * 1000}
-			for _, n := range r.Counts {
-				t.Ours = append(t.Ours, float64(n)/float64(r.Limit))
+			for i, n := range r.Counts {
+				t.Ours = append(t.Ours, float64(n)/float64(limitAt(&r, i)))
 			}
 			values := percents(coarser(t, join).Ours, len(c.Plot.At))
 			c.Plot.Y, c.Plot.Level = aroundLimit(limits(values)), &mark{100, limit}
@@ -375,6 +375,14 @@ func (v *campaignView) counts() (list []chart) {
 		list = append(list, c)
 	}
 	return list
+}
+
+// limitAt is a rule's limit at a step: it may change.
+func limitAt(r *found.Rule, step int) int64 {
+	if step < len(r.Limits) && r.Limits[step] > 0 { // 0: nobody asked
+		return r.Limits[step]
+	}
+	return r.Limit
 }
 
 // overWorst is an excess, and none where nothing was admitted.
@@ -399,18 +407,19 @@ type facts struct {
 
 // Equation says where all hits are, in figures, as the campaign judges it.
 func (v *campaignView) Equation() string {
-	n := v.Counts
-	least, found := n.Allowed-n.Held, n.Ledger+n.Dropped+n.StoreLost
-	most, verdict := n.Allowed+n.Uncertain, "it holds"
+	n, verdict := v.Counts, "it holds"
+	least, sum, most := n.Bounds()
 	switch {
-	case found < least:
-		verdict = fmt.Sprintf("IT DOES NOT HOLD: %s", off(found-least))
-	case found > most:
-		verdict = fmt.Sprintf("IT DOES NOT HOLD: %s", off(found-most))
+	case sum < least:
+		verdict = fmt.Sprintf("IT DOES NOT HOLD: %s", off(sum-least))
+	case sum > most:
+		verdict = fmt.Sprintf("IT DOES NOT HOLD: %s", off(sum-most))
 	}
-	return fmt.Sprintf("%s − %s ≤ %s + %s + %s ≤ %s + %s, or %s ≤ %s ≤ %s: %s.",
-		count(n.Allowed), count(n.Held), count(n.Ledger), count(n.Dropped), count(n.StoreLost),
-		count(n.Allowed), count(n.Uncertain), count(least), count(found), count(most), verdict)
+	return fmt.Sprintf("%s − %s − %s ≤ %s + %s + %s ≤ %s + %s + %s, or %s ≤ %s ≤ %s: %s.",
+		count(n.Allowed), count(n.Held), count(n.StoreLostMore),
+		count(n.Ledger), count(n.Dropped), count(n.StoreLost),
+		count(n.Allowed), count(n.Uncertain), count(n.CountedAgain),
+		count(least), count(sum), count(most), verdict)
 }
 
 // Sheets are tables of figures.

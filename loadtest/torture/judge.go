@@ -109,13 +109,12 @@ func (c *campaign) judgeConservation() {
 	if len(c.storm.troubles) > 0 {
 		return // the campaign failed, and knows not enough
 	}
-	found := n.Ledger + n.Dropped + n.StoreLost
 	const what = "every hit is counted once, or its loss explained"
-	if most := n.Allowed + n.Uncertain + n.CountedAgain; found > most {
+	switch least, found, most := n.Bounds(); {
+	case found > most:
 		c.violate(time.Now(), what, "%d hits too many: %+v", found-most, *n)
-	}
-	if most := found + n.StoreLostMore; most < n.Allowed-n.Held {
-		c.violate(time.Now(), what, "%d hits are gone: %+v", n.Allowed-n.Held-most, *n)
+	case found < least:
+		c.violate(time.Now(), what, "%d hits are gone: %+v", least-found, *n)
 	}
 }
 

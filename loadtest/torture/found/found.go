@@ -96,6 +96,12 @@ type Conservation struct {
 	CountedAgain int64 `json:"perhaps_counted_again"`
 }
 
+// Bounds says how many hits were found, and between which numbers that has to be.
+func (n *Conservation) Bounds() (least, found, most int64) {
+	return n.Allowed - n.Held - n.StoreLostMore, n.Ledger + n.Dropped + n.StoreLost,
+		n.Allowed + n.Uncertain + n.CountedAgain
+}
+
 // AddFailovers adds what is in no ledger any more of what masters had counted. It includes what is
 // in StoreLost already.
 func (n *Conservation) AddFailovers(lost, more int64) {
