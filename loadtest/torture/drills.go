@@ -38,7 +38,7 @@ var drills = []drill{
 	}},
 	{"one of two aggregators cut off from Redis", outage, func(ctx context.Context, s *storm, d time.Duration) error {
 		end := s.put(func(w *wire) link.Faults {
-			cut := w.from == s.fleet.aggregators[0].name && sort(w.to) != "nats"
+			cut := w.from == s.fleet.aggregators[0].name && partKind(w.to) != "nats"
 			return link.Faults{HoldTo: cut, HoldFrom: cut}
 		})
 		defer end()

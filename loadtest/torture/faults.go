@@ -280,7 +280,7 @@ func (s *storm) disturb(ctx context.Context, f fault, run *found.Fault) error {
 	one := all[f.target%len(all)]
 	run.Target = one.from
 	effect := link.Faults{HoldTo: f.ways&1 != 0, HoldFrom: f.ways&2 != 0}
-	hits := func(w *wire) bool { return w.from == one.from && sort(w.to) == sort(one.to) }
+	hits := func(w *wire) bool { return w.from == one.from && partKind(w.to) == partKind(one.to) }
 	switch {
 	case f.kind == Partition && f.degree < 0.3: // from one server: the part still reaches others
 		run.Target = one.from + " and " + one.to
@@ -289,7 +289,7 @@ func (s *storm) disturb(ctx context.Context, f fault, run *found.Fault) error {
 		}
 		hits = func(w *wire) bool { return w == one }
 	case f.kind == Partition && one.from != one.to:
-		run.Target = one.from + " and all " + sort(one.to)
+		run.Target = one.from + " and all " + partKind(one.to)
 	case f.kind == Partition: // a node of Redis, from all
 	default:
 		effect = link.Faults{
@@ -331,8 +331,8 @@ func describe(f link.Faults) string {
 	return strings.Join(parts, ", ")
 }
 
-// sort is the sort of part that a name is of.
-func sort(name string) string {
+// partKind is the kind of part that a name is of, such as nats of nats-2.
+func partKind(name string) string {
 	for i := range name {
 		if name[i] == '-' {
 			return name[:i]

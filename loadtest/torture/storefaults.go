@@ -69,7 +69,7 @@ func (s *storm) hurtStore(ctx context.Context, f fault, run *found.Fault) error 
 		return errors.Join(err, store.rejoin(background, n), until(background, store.inSync))
 	}
 	end := s.put(func(w *wire) link.Faults {
-		to := sort(w.to) == "redis"
+		to := partKind(w.to) == "redis"
 		return link.Faults{HoldTo: to, HoldFrom: to}
 	})
 	defer end()
