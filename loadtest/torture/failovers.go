@@ -36,7 +36,7 @@ for _, key in ipairs(redis.call('KEYS', 'offpath:{*}:ledger')) do
     end
   end
 end
-table.partKind(metas)
+table.sort(metas)
 for _, key in ipairs(metas) do
   for _, field in ipairs({'generation', 'version', 'last'}) do
     state[#state + 1] = redis.call('HGET', key, field) or ''
