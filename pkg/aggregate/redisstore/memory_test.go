@@ -13,7 +13,7 @@ import (
 	"github.com/offpath-io/offpath/pkg/window"
 )
 
-// TestMemoryPerKey measures what a key with two live buckets takes in Redis, as the README says:
+// TestMemoryPerKey measures what a key with two live buckets takes in Redis, as docs/performance.md says:
 //
 //	go test -v -run TestMemoryPerKey ./pkg/aggregate/redisstore
 func TestMemoryPerKey(t *testing.T) {
