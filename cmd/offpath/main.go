@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/spf13/cobra"
 
+	"github.com/offpath-io/offpath/cmd/internal/checker"
 	"github.com/offpath-io/offpath/internal/flags"
 	"github.com/offpath-io/offpath/internal/redisconn"
 	"github.com/offpath-io/offpath/internal/version"
@@ -41,6 +42,6 @@ func newCommand(getenv func(string) string) *cobra.Command {
 		Args: flags.NoArguments, RunE: flags.NeedsCommand,
 	}
 	cmd.AddCommand(newRules(), newTop(), newFleet(), newGet(), newExplain(), newBlock(getenv),
-		newUnblock(getenv), newReset(getenv), newLedger(), newKeygen())
+		newUnblock(getenv), newReset(getenv), newLedger(), newKeygen(), checker.NewDemo())
 	return cmd
 }

@@ -41,11 +41,11 @@ func printBanner(stdout io.Writer, b banner) error {
 
 func (b banner) writeParts(w io.Writer) {
 	embedded := b.config.nats == ""
-	kind := "joins a fleet"
+	kind := "checker " + b.version.Version + ": joins a fleet"
 	if embedded {
-		kind = "everything in one process"
+		kind = b.version.Version + ": everything in one process"
 	}
-	fmt.Fprintf(w, "offpath checker %s: %s\n\n", b.version.Version, kind)
+	fmt.Fprintf(w, "offpath %s\n\n", kind)
 	fmt.Fprintf(w, "  HTTP API    %s%s\n", b.http, api.Path)
 	if b.grpc != "" {
 		fmt.Fprintf(w, "  gRPC API    %s, Envoy's rate limit service v3, and its quota service\n", b.grpc)

@@ -30,7 +30,7 @@ func TestBanner(t *testing.T) {
 		says, never []string
 	}{
 		{"the demo", config{namespace: "offpath"}, "", string(deploy.Rules), []string{
-			"offpath checker devel: everything in one process\n",
+			"offpath devel: everything in one process\n",
 			"HTTP API    http://127.0.0.1:8080/v1/check\n",
 			"gRPC API    127.0.0.1:8081, Envoy's rate limit service v3, and its quota service\n",
 			"admin       http://127.0.0.1:9090/metrics, /healthz, /readyz\n",

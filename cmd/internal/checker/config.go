@@ -24,20 +24,19 @@ const summary = `
 Decides whether a request may pass, for programs that ask over HTTP and for Envoy, which asks over
 gRPC.
 
-Without --nats everything runs in this process: a NATS server, an aggregator that keeps its counts
-in memory, and, without --rules, a demo's rules. Other checkers can join it by its NATS URL. With
---nats it joins the fleet on that NATS, and --rules is needed.
+With --nats it joins the fleet on that NATS server. Without, it decides alone, with a NATS server and
+an aggregator of its own that counts in memory.
 
-Rules can change while it runs. --rules FILE watches the file. --rules nats watches the fleet's
-bucket in NATS JetStream, which "offpath rules apply" writes; so does a start without --nats and
---rules. Bad rules are refused, and the last good ones stay in force.
+Rules can change while it runs: --rules FILE follows a file, --rules nats the fleet's bucket in
+JetStream, which "offpath rules apply" writes. Invalid rules are refused, and the last valid ones
+stay in force.
 
 With --upstream it is also a reverse proxy, and limits the requests that it passes on.`
 
 // config has the values of the flags.
 type config struct {
 	rulesFrom   string // a file, or fromNATS; "" is fromNATS, with the demo's rules in it
-	nats        string // "" runs everything in this process
+	nats        string // "" runs the rest of a fleet in this process
 	access      natsconn.Access
 	name        string // "" is none but the epoch
 	listen      string
@@ -96,6 +95,24 @@ const (
 func newCommand(
 	getenv func(string) string, run func(cmd *cobra.Command, c config) error,
 ) *cobra.Command {
+	c := newConfig()
+	c.cacheDir = stateDirectory(getenv)
+	cmd := &cobra.Command{
+		Use: "checker", Long: summary, Version: version.Get().Line("checker"),
+		Args: flags.NoArguments,
+	}
+	c.addFlags(cmd)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if err := c.check(cmd.Flags()); err != nil {
+			return err
+		}
+		return run(cmd, c)
+	}
+	return cmd
+}
+
+// newConfig returns the defaults.
+func newConfig() config {
 	c := config{
 		listen:      "127.0.0.1:8080",
 		grpc:        "127.0.0.1:8081",
@@ -113,21 +130,9 @@ func newCommand(
 		rateHeaders: limitheaders.Newest,
 		proxy:       "127.0.0.1:8088",
 		answer:      30 * time.Second,
-		cacheDir:    stateDirectory(getenv),
 	}
 	c.trail.setDefaults()
-	cmd := &cobra.Command{
-		Use: "checker", Long: summary, Version: version.Get().Line("checker"),
-		Args: flags.NoArguments,
-	}
-	c.addFlags(cmd)
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if err := c.check(cmd.Flags()); err != nil {
-			return err
-		}
-		return run(cmd, c)
-	}
-	return cmd
+	return c
 }
 
 func (c *config) addFlags(cmd *cobra.Command) {
@@ -140,13 +145,16 @@ func (c *config) addFlags(cmd *cobra.Command) {
 	flags.Topic(cmd, "Clients behind proxies", c.addClientFlags)
 	flags.Topic(cmd, "Reverse proxy", c.addProxyFlags)
 	flags.Topic(cmd, "Logs and traces", func(s *pflag.FlagSet) {
-		flags.Add(s, &c.logLevel, "log-level",
-			"the least `LEVEL` to log: debug, info, warn or error",
-			flags.OneOf(slog.LevelDebug, slog.LevelInfo, slog.LevelWarn, slog.LevelError))
+		c.addLogLevel(s)
 		c.trail.addFlags(s)
 	})
 	flags.Topic(cmd, "Access to NATS", c.access.AddFlags)
 	flags.Topic(cmd, "TLS", c.addTLSFlags)
+}
+
+func (c *config) addLogLevel(s *pflag.FlagSet) {
+	flags.Add(s, &c.logLevel, "log-level", "lowest `LEVEL` to log: debug, info, warn or error",
+		flags.OneOf(slog.LevelDebug, slog.LevelInfo, slog.LevelWarn, slog.LevelError))
 }
 
 func (c *config) addFleetFlags(s *pflag.FlagSet) {
@@ -241,6 +249,9 @@ func (c *config) checkFleet(given *pflag.FlagSet) error {
 			"rules as the rest of the fleet, or --rules nats for those in its bucket")
 	case c.nats != "":
 		return nil
+	case c.rulesFromBucket():
+		return flags.Usagef("want --nats URL, to join a fleet, or --rules FILE, to decide alone " +
+			"(\"offpath demo\" starts everything with example rules)")
 	case given.Changed("rules-public-keys") || given.Changed("entries-public-keys"):
 		return flags.Usagef("--rules-public-keys and --entries-public-keys are for a fleet, " +
 			"--nats: without one, keys are made up at the start")

@@ -1,6 +1,7 @@
 package checker
 
 import (
+	"cmp"
 	"log/slog"
 	"strings"
 	"testing"
@@ -19,7 +20,7 @@ import (
 func TestEverySetting(t *testing.T) {
 	defaults := readConfig(t, nil)
 	want := config{
-		listen: "127.0.0.1:8080", grpc: "127.0.0.1:8081", admin: "127.0.0.1:9090", namespace: "offpath", logLevel: slog.LevelInfo,
+		rulesFrom: "r", listen: "127.0.0.1:8080", grpc: "127.0.0.1:8081", admin: "127.0.0.1:9090", namespace: "offpath", logLevel: slog.LevelInfo,
 		flush: 50 * time.Millisecond, quietFor: time.Second, acquire: 20 * time.Millisecond, maxLiveKeys: 1 << 20, maxIdleKeys: 1 << 20,
 		staleAfter: 3, shareAfter: 10, outageAfter: 300,
 		ipv6Prefix: 64, rateHeaders: limitheaders.Newest, proxy: "127.0.0.1:8088", answer: 30 * time.Second,
@@ -109,7 +110,12 @@ func TestEverySetting(t *testing.T) {
 // readConfig returns the configuration that a good command line makes.
 func readConfig(t *testing.T, env map[string]string, args ...string) (c config) {
 	t.Helper()
-	getenv := func(name string) string { return env[name] }
+	getenv := func(name string) string {
+		if name == "OFFPATH_RULES" { // which are needed
+			return cmp.Or(env[name], "r")
+		}
+		return env[name]
+	}
 	cmd := newCommand(getenv, func(_ *cobra.Command, got config) error {
 		c = got
 		return nil

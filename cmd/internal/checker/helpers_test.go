@@ -1,14 +1,17 @@
 package checker
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/offpath-io/offpath/cmd/checker/api"
+	"github.com/offpath-io/offpath/internal/flags"
 	"github.com/offpath-io/offpath/internal/testing/daemontest"
 )
 
@@ -40,6 +43,17 @@ func startChecker(t *testing.T, args ...string) *daemontest.Daemon {
 	t.Helper()
 	o := options{clientTime: daemontest.Patience, drainTime: daemontest.Patience}
 	return daemontest.Start(t, o.run, slices.Concat(anywhere, args)...)
+}
+
+// startDemo is startChecker for "offpath demo".
+func startDemo(t *testing.T) *daemontest.Daemon {
+	t.Helper()
+	o := options{clientTime: daemontest.Patience, drainTime: daemontest.Patience}
+	demo := func(ctx context.Context, args []string, getenv func(string) string, stdout, stderr io.Writer) int {
+		e := flags.Environment{Prefix: "OFFPATH_", Getenv: getenv, Stdout: stdout, Stderr: stderr}
+		return e.Run(ctx, o.demo(), args)
+	}
+	return daemontest.Start(t, demo, "--listen", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--admin", "127.0.0.1:0")
 }
 
 // complaints are the warnings and errors in a log, without those of the NATS server within that

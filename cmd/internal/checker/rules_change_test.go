@@ -52,7 +52,7 @@ func readyz(t *testing.T, d *daemontest.Daemon, status int, words string) {
 // TestRulesChangeWhileItRuns, in the demo's bucket: lower and higher limits, and sets that are
 // refused. Package offpath tests the bucket of a fleet.
 func TestRulesChangeWhileItRuns(t *testing.T) {
-	d := startChecker(t)
+	d := startDemo(t)
 	loads(d, 1) // a watch tells the newest alone, and this one tells the demo's first
 	seed, err := os.ReadFile(d.Find(`rules apply .* --rules-signing-key-file (\S+)`))
 	must(t, err)

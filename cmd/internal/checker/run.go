@@ -35,11 +35,14 @@ type options struct {
 func (o options) run(
 	ctx context.Context, args []string, getenv func(string) string, stdout, stderr io.Writer,
 ) int {
-	cmd := newCommand(getenv, func(cmd *cobra.Command, c config) error {
-		c.options = o
-		log := slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: c.logLevel}))
-		return serve(cmd.Context(), c, stdout, stderr, log)
-	})
 	e := flags.Environment{Prefix: "OFFPATH_", Getenv: getenv, Stdout: stdout, Stderr: stderr}
-	return e.Run(ctx, cmd, args)
+	return e.Run(ctx, newCommand(getenv, o.serve), args)
+}
+
+// serve runs the daemon that c describes.
+func (o options) serve(cmd *cobra.Command, c config) error {
+	c.options = o
+	stdout, stderr := cmd.OutOrStdout(), cmd.ErrOrStderr()
+	log := slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: c.logLevel}))
+	return serve(cmd.Context(), c, stdout, stderr, log)
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/offpath-io/offpath/internal/testing/servers/serverstest"
 )
 
-// TestEverythingInOneProcess is what "go run ./cmd/checker" does, with a rule that is not over
+// TestEverythingInOneProcess is what a checker without --nats does, with a rule that is not over
 // after a second.
 func TestEverythingInOneProcess(t *testing.T) {
 	d := startChecker(t, "--rules", writeFile(t, daily(15)), "--stop-delay", "1ms", "--log-level", "debug",
@@ -96,7 +96,7 @@ func TestPortsInUse(t *testing.T) {
 	defer listener.Close()
 	busy := listener.Addr().String()
 	for _, flag := range []string{"--listen", "--admin", "--grpc", "--proxy"} {
-		args := append([]string{"--upstream", "http://127.0.0.1:1", "--proxy", "127.0.0.1:0"}, anywhere...)
+		args := append([]string{"--rules", "r", "--upstream", "http://127.0.0.1:1", "--proxy", "127.0.0.1:0"}, anywhere...)
 		args[slices.Index(args, flag)+1] = busy
 		refuses(t, nil, args, 1, busy, "address already in use")
 	}
@@ -132,11 +132,11 @@ func TestWithoutNATS(t *testing.T) {
 	}
 }
 
-// TestDemo: without flags there is a console, which sees the checker, its rules and who is denied; and nothing is left behind.
+// TestDemo: there is a console, which sees the checker, its rules and who is denied; and nothing is left behind.
 func TestDemo(t *testing.T) {
 	temp := t.TempDir()
 	t.Setenv("TMPDIR", temp)
-	d := startChecker(t)
+	d := startDemo(t)
 	loads(d, 1)
 	if found, _ := filepath.Glob(filepath.Join(temp, "offpath-embedded-*")); len(found) != 1 {
 		t.Errorf("JetStream's files are in %q", found)

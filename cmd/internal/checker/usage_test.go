@@ -23,6 +23,7 @@ func TestUsageErrors(t *testing.T) {
 		{"--envoy-headers", "--envoy-headers all"},
 		{"--nats", "--nats http://x --rules r"},
 		{"it needs --rules FILE too", "--nats nats://127.0.0.1:1"},
+		{"--rules FILE, to decide alone", "--listen 127.0.0.1:0; --rules nats; --rules="},
 		{"--namespace", "--namespace a.b"},
 		{"--log-level", "--log-level loud"},
 		{"--decision-log", "--decision-log none,log; --decision-log log,log; --decision-log file; --decision-log="},
@@ -36,7 +37,7 @@ func TestUsageErrors(t *testing.T) {
 		{"--allow-origin", "--allow-origin ops.example.com; --allow-origin https://a/b; --allow-origin https://a,,*"},
 		{"--ipv6-prefix", "--ipv6-prefix 0; --ipv6-prefix 129"},
 		{"--ratelimit-headers", "--ratelimit-headers 99"},
-		{"want them in this order", "--stale-after 11; --share-after 2; --share-after 301; --outage-after 9"},
+		{"want them in this order", "--rules r --stale-after 11; --rules r --share-after 2; --rules r --share-after 301; --rules r --outage-after 9"},
 
 		{"--upstream: unknown scheme", "--upstream localhost:3000"},
 		{"--upstream: a URL with a user", "--upstream http://me:geheim@a"},
@@ -72,8 +73,8 @@ func TestUnusableFiles(t *testing.T) {
 	for want, args := range map[string]string{
 		bad + ":4:12: limit:": "--rules " + bad,
 		"load rules":          "--rules " + filepath.Join(t.TempDir(), "none.yaml"),
-		"--listen-cert, --listen-key, --listen-client-ca: open none": "--listen-cert none --listen-key " + a.Key,
-		"does not match": "--admin-cert " + a.Cert + " --admin-key " + b.Key,
+		"--listen-cert, --listen-key, --listen-client-ca: open none": "--rules r --listen-cert none --listen-key " + a.Key,
+		"does not match": "--rules r --admin-cert " + a.Cert + " --admin-key " + b.Key,
 	} {
 		refuses(t, nil, append(strings.Fields(args), anywhere...), 1, want)
 	}
