@@ -88,9 +88,9 @@ func TestExplain(t *testing.T) {
 func explained(t *testing.T, status int, in io.Reader, args ...string) (stdout, stderr string) {
 	t.Helper()
 	var out, errs bytes.Buffer
-	cmd := newCommand(func(string) string { return "" })
-	cmd.SetIn(in)
 	e := flags.Environment{Prefix: "OFFPATH_", Getenv: func(string) string { return "" }, Stdout: &out, Stderr: &errs}
+	cmd := newCommand(e)
+	cmd.SetIn(in)
 	equal(t, args, e.Run(t.Context(), cmd, append([]string{"explain"}, args...)), status)
 	return out.String(), errs.String()
 }

@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
+	"os/user"
 	"strings"
 	"time"
 
@@ -14,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/offpath-io/offpath/cmd/internal/console"
 	"github.com/offpath-io/offpath/internal/flags"
 	"github.com/offpath-io/offpath/internal/natsconn"
 	"github.com/offpath-io/offpath/internal/redact"
@@ -23,6 +26,7 @@ import (
 type fleetFlags struct {
 	nats, namespace string
 	access          natsconn.Access
+	as              string // in the audit log; "" for the account
 	output
 }
 
@@ -30,13 +34,17 @@ func (f *fleetFlags) addFlags(cmd *cobra.Command) {
 	f.namespace = natsconn.DefaultNamespace
 	flags.Topic(cmd, "Fleet", func(s *pflag.FlagSet) {
 		natsconn.AddFleetFlags(s, &f.nats, &f.namespace)
+		addContext(s)
 	})
 	flags.Topic(cmd, "Output", f.output.addFlags)
 	flags.Topic(cmd, "Access to NATS", f.access.AddFlags)
 }
 
 func (f *fleetFlags) check() error {
-	return cmp.Or(flags.Required("nats", f.nats), f.access.Check(f.nats))
+	if f.nats == "" {
+		return flags.Usagef("--nats URL is needed, or a context that has it (offpath context --help)")
+	}
+	return f.access.Check(f.nats)
 }
 
 // connectTimeout is how long each server of NATS may take to accept a connection.
@@ -77,6 +85,59 @@ func (f *fleetFlags) withConn(
 
 // errForbidden says that the account that a command has is not for what it asks.
 var errForbidden = errors.New("NATS does not let this user do that")
+
+// addAs adds the flag of commands that change something.
+func (f *fleetFlags) addAs(s *pflag.FlagSet) {
+	flags.Add(s, &f.as, "as", "your `NAME` in the audit log, in place of that of your account",
+		func(name string) (string, error) {
+			if len(name) > maxName || printable(name) != name {
+				return "", fmt.Errorf("want up to %d bytes of printable text", maxName)
+			}
+			return name, nil
+		})
+}
+
+// maxName is the most bytes of a name in the audit log.
+const maxName = 64
+
+// who is the caller, for the audit log.
+func (f *fleetFlags) who() console.Who {
+	who := console.Who{Name: f.as, From: "unknown"}
+	if account, err := user.Current(); who.Name == "" && err == nil {
+		who.Name = account.Username
+	}
+	if host, err := os.Hostname(); err == nil {
+		who.From = host
+	}
+	who.Name = cmp.Or(who.Name, "unknown")
+	return who
+}
+
+// completeTimeout is how long completing a rule's name may take.
+const completeTimeout = 2 * time.Second
+
+// completeRules suggests names of the fleet's rules, as the console shows them.
+func (f *fleetFlags) completeRules(e flags.Environment) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, _ []string, begun string) ([]string, cobra.ShellCompDirective) {
+		var v console.View
+		err := e.Read(cmd)
+		if err = cmp.Or(err, f.check()); err == nil {
+			err = f.withConn(cmd.Context(), completeTimeout, func(ctx context.Context, conn *nats.Conn) error {
+				return console.Ask(ctx, conn, f.namespace, "view", console.Question{}, &v)
+			})
+		}
+		if err != nil {
+			return nil, cobra.ShellCompDirectiveError | cobra.ShellCompDirectiveNoFileComp
+		}
+		var names []string
+		for _, r := range v.Rules {
+			if strings.HasPrefix(r.Rule, begun) {
+				names = append(names, r.Rule)
+			}
+		}
+		return names, cobra.ShellCompDirectiveNoFileComp
+	}
+}
 
 // output says how a command prints its result.
 type output struct{ json bool }

@@ -38,6 +38,7 @@ func newLedger() *cobra.Command {
 	flags.Topic(cmd, "Fleet", func(s *pflag.FlagSet) {
 		redisconn.AddURL(s, &o.URL)
 		flags.Add(s, &o.Namespace, "namespace", "`NAME` of the fleet", natsconn.Name)
+		addContext(s)
 	})
 	flags.Topic(cmd, "Output", out.addFlags)
 	flags.Topic(cmd, "Access to Redis", access.AddFlags)

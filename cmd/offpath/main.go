@@ -33,15 +33,17 @@ func run(
 	ctx context.Context, args []string, getenv func(string) string, stdout, stderr io.Writer,
 ) int {
 	e := flags.Environment{Prefix: "OFFPATH_", Getenv: getenv, Stdout: stdout, Stderr: stderr}
-	return e.Run(ctx, newCommand(getenv), args)
+	e.Saved = savedFlags
+	return e.Run(ctx, newCommand(e), args)
 }
 
-func newCommand(getenv func(string) string) *cobra.Command {
+func newCommand(e flags.Environment) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "offpath", Long: summary, Version: version.Get().Line("offpath"),
 		Args: flags.NoArguments, RunE: flags.NeedsCommand,
 	}
-	cmd.AddCommand(newRules(), newTop(), newFleet(), newGet(), newExplain(), newBlock(getenv),
-		newUnblock(getenv), newReset(getenv), newLedger(), newKeygen(), checker.NewDemo())
+	cmd.AddCommand(newRules(e), newTop(), newFleet(), newGet(e), newExplain(), newBlock(e),
+		newUnblock(e), newReset(e), newLedger(), newKeygen(), newContext(), checker.NewDemo())
+	completeContextFlags(cmd)
 	return cmd
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -52,7 +51,9 @@ func (o *operation) command(use, short, long string, do act) *cobra.Command {
 }
 
 // takeKey has the command take a KEY of a rule.
-func (o *operation) takeKey(cmd *cobra.Command, ruleUsage string) *cobra.Command {
+func (o *operation) takeKey(
+	e flags.Environment, cmd *cobra.Command, ruleUsage string,
+) *cobra.Command {
 	cmd.Args = func(_ *cobra.Command, args []string) error {
 		if len(args) != 1 {
 			return flags.Usagef("want one KEY, and there are %d arguments "+
@@ -62,18 +63,21 @@ func (o *operation) takeKey(cmd *cobra.Command, ruleUsage string) *cobra.Command
 		return nil
 	}
 	flags.Topic(cmd, "Key", func(s *pflag.FlagSet) { s.StringVar(&o.rule, "rule", "", ruleUsage) })
+	_ = cmd.RegisterFlagCompletionFunc("rule", o.completeRules(e)) // there is such a flag
+	cmd.ValidArgsFunction = cobra.NoFileCompletions
 	return cmd
 }
 
 // change is takeKey for a command that changes something, which needs to know the rule.
-func (o *operation) change(cmd *cobra.Command) *cobra.Command {
+func (o *operation) change(e flags.Environment, cmd *cobra.Command) *cobra.Command {
 	cmd.PreRunE = func(*cobra.Command, []string) error {
 		if o.rule == "" {
 			return flags.Usagef("--rule NAME is needed: the rule that the key is of")
 		}
 		return nil
 	}
-	return o.takeKey(cmd, "`NAME` of the key's rule")
+	flags.Topic(cmd, "Audit log", o.addAs)
+	return o.takeKey(e, cmd, "`NAME` of the key's rule")
 }
 
 // sign has the command sign blocks, which it writes itself where no aggregator answers.
@@ -85,26 +89,13 @@ func (o *operation) sign(cmd *cobra.Command) *cobra.Command {
 	return cmd
 }
 
-// whoAsks is for the audit log.
-func whoAsks(getenv func(string) string) console.Who {
-	host, err := os.Hostname()
-	if err != nil {
-		host = "unknown"
-	}
-	who := console.Who{Name: getenv("USER"), From: host}
-	if who.Name == "" {
-		who.Name = "unknown"
-	}
-	return who
-}
-
 const getKeySummary = `
 Prints what the fleet has counted of a key: the hits in the window, how many more fit, when there is
 room again, and whether it is blocked. Hits of the last moments that checkers have not reported yet
 are missing. A key is what its rule makes of a request's attributes, joined by |; where keys are
 hashed, it is the hash.`
 
-func newGet() *cobra.Command {
+func newGet(e flags.Environment) *cobra.Command {
 	o := &operation{}
 	cmd := o.command("get KEY", "print what the fleet has counted of a key", getKeySummary,
 		func(ctx context.Context, conn *nats.Conn, _ io.Writer) (any, string, error) {
@@ -113,19 +104,19 @@ func newGet() *cobra.Command {
 			err := console.Ask(ctx, conn, o.namespace, "get", q, &found)
 			return found, keysText(found), err
 		})
-	return o.takeKey(cmd, "`NAME` of the rule to look under; without it, all that know the key")
+	return o.takeKey(e, cmd, "`NAME` of the rule to look under; without it, all that know the key")
 }
 
 const resetSummary = `
 Gives back all hits of a key that the fleet has counted, as if they had never been: the ledger
 counts them as refunded. Checkers that deny the key learn of it at once. The audit log records it.`
 
-func newReset(getenv func(string) string) *cobra.Command {
+func newReset(e flags.Environment) *cobra.Command {
 	o := &operation{}
-	return o.change(o.command("reset KEY", "give back the hits of a key", resetSummary,
+	return o.change(e, o.command("reset KEY", "give back the hits of a key", resetSummary,
 		func(ctx context.Context, conn *nats.Conn, stderr io.Writer) (any, string, error) {
 			var after console.KeyView
-			err := console.Ask(ctx, conn, o.namespace, "reset", o.question(getenv), &after)
+			err := console.Ask(ctx, conn, o.namespace, "reset", o.question(), &after)
 			return after, "reset:\n" + keysText([]console.KeyView{after}), unwritten(err, stderr)
 		}))
 }
@@ -135,13 +126,13 @@ Keeps a key out at every checker for a time, whatever its count is, within a mom
 checkers that start meanwhile. It needs JetStream, and works without an aggregator, too. The audit
 log records it.`
 
-func newBlock(getenv func(string) string) *cobra.Command {
+func newBlock(e flags.Environment) *cobra.Command {
 	o := &operation{span: time.Hour}
-	cmd := o.change(o.command("block KEY", "keep a key out for a time", blockSummary,
+	cmd := o.change(e, o.command("block KEY", "keep a key out for a time", blockSummary,
 		func(ctx context.Context, conn *nats.Conn, stderr io.Writer) (any, string, error) {
 			until := time.Now().Add(o.span)
 			b := console.BlockView{Rule: o.rule, Key: status.Text(o.key), Until: until}
-			q := o.question(getenv)
+			q := o.question()
 			q.Seconds = o.span.Seconds()
 			err := console.Ask(ctx, conn, o.namespace, "block", q, &b)
 			if errors.Is(err, console.ErrNobody) {
@@ -161,12 +152,12 @@ func newBlock(getenv func(string) string) *cobra.Command {
 	return o.sign(cmd)
 }
 
-func newUnblock(getenv func(string) string) *cobra.Command {
+func newUnblock(e flags.Environment) *cobra.Command {
 	const summary = "Ends a key's block. The audit log records it."
 	o := &operation{}
-	return o.sign(o.change(o.command("unblock KEY", "end a key's block", summary,
+	return o.sign(o.change(e, o.command("unblock KEY", "end a key's block", summary,
 		func(ctx context.Context, conn *nats.Conn, stderr io.Writer) (any, string, error) {
-			q := o.question(getenv)
+			q := o.question()
 			err := console.Ask(ctx, conn, o.namespace, "unblock", q, new(struct{}))
 			if errors.Is(err, console.ErrNobody) {
 				var operator *console.Operator
@@ -187,8 +178,8 @@ func newUnblock(getenv func(string) string) *cobra.Command {
 }
 
 // question is about the command's key.
-func (o *operation) question(getenv func(string) string) console.Question {
-	return console.Question{Rule: o.rule, Key: status.Text(o.key), Who: whoAsks(getenv)}
+func (o *operation) question() console.Question {
+	return console.Question{Rule: o.rule, Key: status.Text(o.key), Who: o.who()}
 }
 
 // operator does what no aggregator is there to do.

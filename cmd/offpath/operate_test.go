@@ -2,6 +2,9 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
+	"os/user"
+	"slices"
 	"strings"
 	"testing"
 
@@ -82,5 +85,51 @@ func TestFleetAsJSONSaysWhatItCannotRead(t *testing.T) {
 		if err != nil || says != want || !want && strings.Contains(string(text), "why") {
 			t.Errorf("%q: %s, %v", why, text, err)
 		}
+	}
+}
+
+// TestAuditLogNamesPeople: the name that --as gives or, without it, that of the account, is in the
+// audit log of each change; a rehearsal and what changes nothing are not in it.
+func TestAuditLogNamesPeople(t *testing.T) {
+	url := serverstest.JetStream(t).URL()
+	account, err := user.Current()
+	must(t, err)
+	path := file(t, twoRules)
+	for _, args := range []string{
+		"rules apply -f " + path + " --dry-run --as nobody", "rules apply -f " + path, "rules apply -f " + path + " --as nobody",
+		"rules delete create --as deploy-bot", "block k --rule per-user --as kristie", "unblock k --rule per-user",
+	} {
+		ends(t, nil, append(strings.Fields(args), "--nats", url), 0, "")
+	}
+	stream, err := serverstest.JetStreamOf(t, serverstest.Connect(t, url)).Stream(t.Context(), "offpath-audit")
+	must(t, err)
+	var got []string
+	for n := range stream.CachedInfo().State.Msgs {
+		m, err := stream.GetMsg(t.Context(), n+1)
+		must(t, err)
+		var r console.Record
+		must(t, json.Unmarshal(m.Data, &r))
+		got = append(got, strings.TrimSpace(fmt.Sprint(r.Who.Name, " ", r.What, " ", r.Detail, r.Error)))
+	}
+	want := []string{
+		account.Username + " apply revision 1: added per-user, added create", "deploy-bot apply revision 2: removed create",
+		"kristie block for 1h0m0s", account.Username + " unblock",
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("got  %q\nwant %q", got, want)
+	}
+	for _, name := range []string{strings.Repeat("x", maxName+1), "a\x1bb"} {
+		ends(t, nil, []string{"block", "k", "--rule", "r", "--nats", url, "--as", name}, 2, "--as")
+	}
+}
+
+// TestCount: one of a thing is not several.
+func TestCount(t *testing.T) {
+	for want, h := range map[string]console.Heard{
+		"0 checkers and 1 aggregator heard\n":                                                   {Aggregators: 1},
+		"1 checker and 2 aggregators heard; 1 checker is silent, and left out of all sums\n":    {Checkers: 1, Aggregators: 2, Silent: 1},
+		"2 checkers and 0 aggregators heard; 3 checkers are silent, and left out of all sums\n": {Checkers: 2, Silent: 3},
+	} {
+		equal(t, "heard", heardText(h), want)
 	}
 }

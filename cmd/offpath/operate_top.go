@@ -114,10 +114,21 @@ func listed(what string, some, all int) string {
 	return fmt.Sprintf("the first %d of %d %s\n", some, all, what)
 }
 
+// count is a number of things, whose plural has an s: 1 checker, 2 checkers.
+func count(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}
+
 // heardText says of how many parts the numbers are.
 func heardText(h console.Heard) string {
-	text := fmt.Sprintf("%d checkers and %d aggregators heard", h.Checkers, h.Aggregators)
-	if h.Silent > 0 {
+	text := count(h.Checkers, "checker") + " and " + count(h.Aggregators, "aggregator") + " heard"
+	switch {
+	case h.Silent == 1:
+		text += "; 1 checker is silent, and left out of all sums"
+	case h.Silent > 1:
 		text += fmt.Sprintf("; %d checkers are silent, and left out of all sums", h.Silent)
 	}
 	return text + "\n"

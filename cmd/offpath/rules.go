@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/offpath-io/offpath/cmd/internal/console"
 	"github.com/offpath-io/offpath/cmd/internal/rulesfile"
 	"github.com/offpath-io/offpath/cmd/internal/signing"
 	"github.com/offpath-io/offpath/internal/flags"
@@ -18,13 +19,13 @@ import (
 // rulesTimeout is how long NATS may take to do what a command asks.
 const rulesTimeout = 10 * time.Second
 
-func newRules() *cobra.Command {
+func newRules(e flags.Environment) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "rules", Short: "read and write the fleet's rules",
 		Long: "Reads and writes the rules in the fleet's bucket in NATS JetStream.",
 		Args: flags.NoArguments, RunE: flags.NeedsCommand,
 	}
-	cmd.AddCommand(newApply(), newGetRules(), newList(), newDelete(), newHistory(), newValidate(),
+	cmd.AddCommand(newApply(), newGetRules(), newList(), newDelete(e), newHistory(), newValidate(),
 		newDiff())
 	return cmd
 }
@@ -39,7 +40,9 @@ type rulesFlags struct {
 	dryRun   bool
 	replicas int
 	keys     signing.Keys
-	public   string // of the signing key, "" if there is none
+	public   string                                            // of the signing key, "" if there is none
+	note     func(ctx context.Context, r console.Record) error // for the audit log
+	stderr   io.Writer
 }
 
 // inBucket does what a command is for.
@@ -49,7 +52,7 @@ type inBucket func(ctx context.Context, b *natssource.Bucket, stdout io.Writer) 
 func (f *rulesFlags) command(use, short, long string, do inBucket) *cobra.Command {
 	cmd := &cobra.Command{Use: use, Short: short, Long: long, Args: flags.NoArguments}
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		f.given = cmd.Flags().Changed("revision")
+		f.given, f.stderr = cmd.Flags().Changed("revision"), cmd.ErrOrStderr()
 		if err := f.check(); err != nil {
 			return err
 		}
@@ -99,6 +102,7 @@ func (f *rulesFlags) takeWrite(cmd *cobra.Command) *cobra.Command {
 		s.BoolVar(&f.dryRun, "dry-run", false, "print what would change, and change nothing")
 	})
 	flags.Topic(cmd, "Signatures", func(s *pflag.FlagSet) { f.keys.AddSigning(s, signing.Rules) })
+	flags.Topic(cmd, "Audit log", f.addAs)
 	return cmd
 }
 
@@ -119,6 +123,9 @@ func (f *rulesFlags) withBucket(
 		bucket, err := natssource.New(conn, f.namespace, o)
 		if err != nil {
 			return err
+		}
+		f.note = func(ctx context.Context, r console.Record) error {
+			return console.WriteRecord(ctx, conn, f.namespace, r)
 		}
 		return do(ctx, bucket)
 	})

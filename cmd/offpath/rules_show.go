@@ -137,7 +137,7 @@ func newValidate() *cobra.Command {
 		n, text := len(f.rules.Rules()), f.rules.text
 		return f.print(cmd.OutOrStdout(), map[string]any{
 			"valid": true, "rules": n, "size": len(text), "digest": natssource.Digest(text),
-		}, fmt.Sprintf("good: %s, %d bytes\n", countRules(n), len(text)))
+		}, fmt.Sprintf("good: %s, %s\n", count(n, "rule"), count(len(text), "byte")))
 	}
 	flags.Topic(cmd, "Output", f.output.addFlags)
 	f.takeFile(cmd)

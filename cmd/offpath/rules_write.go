@@ -5,12 +5,16 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/offpath-io/offpath/cmd/internal/console"
 	"github.com/offpath-io/offpath/internal/flags"
 	"github.com/offpath-io/offpath/internal/natssource"
+	"github.com/offpath-io/offpath/pkg/rules"
 )
 
 const applySummary = `
@@ -40,7 +44,7 @@ const deleteSummary = `
 Takes rules out of the set that is there, by name. The others stay as they are, but for blank lines
 between them. The last rule cannot be taken out.`
 
-func newDelete() *cobra.Command {
+func newDelete(e flags.Environment) *cobra.Command {
 	f := &rulesFlags{}
 	var names []string
 	cmd := f.command("delete NAME…", "take rules out of the set", deleteSummary,
@@ -70,6 +74,7 @@ func newDelete() *cobra.Command {
 		}
 		return nil
 	}
+	cmd.ValidArgsFunction = f.completeRules(e)
 	return f.takeWrite(cmd)
 }
 
@@ -112,29 +117,62 @@ type written struct {
 
 // write puts the new rules in place of those that are there, unless they are the same, or this is a rehearsal.
 func (f *rulesFlags) write(
-	ctx context.Context, b *natssource.Bucket, there inForce, rules *ruleSet, stdout io.Writer,
+	ctx context.Context, b *natssource.Bucket, there inForce, set *ruleSet, stdout io.Writer,
 ) error {
-	if err := b.CheckSize(rules.text); err != nil {
+	if err := b.CheckSize(set.text); err != nil {
 		return err
 	}
-	changes := changesBetween(there.rules, rules)
+	changes := changesBetween(there.rules, set)
 	done := written{
-		Revision: there.entry.Revision, Was: there.entry.Revision, Digest: natssource.Digest(rules.text), Rules: len(rules.Rules()),
+		Revision: there.entry.Revision, Was: there.entry.Revision, Digest: natssource.Digest(set.text), Rules: len(set.Rules()),
 		DryRun: f.dryRun, Changes: plainChanges(changes),
 	}
 	if there.entry.Version > 0 && f.public == "" {
 		return errSigned
 	}
-	same := there.rules != nil && string(there.rules.text) == string(rules.text) &&
+	same := there.rules != nil && string(there.rules.text) == string(set.text) &&
 		(f.public == "" || f.public == there.entry.SignedBy)
 	if !same && !f.dryRun {
-		at, err := b.Put(ctx, rules.text, there.entry.Revision)
-		if err != nil {
+		at, err := b.Put(ctx, set.text, there.entry.Revision)
+		if err = unwritten(f.writeDown(ctx, at, changes, err), f.stderr); err != nil {
 			return err
 		}
 		done.Revision = at
 	}
 	return f.print(stdout, done, done.headline(same)+changesText(changes))
+}
+
+// noteTimeout is how long the audit log may take. mostNamed is how many rules it names.
+const (
+	noteTimeout = 3 * time.Second
+	mostNamed   = 10
+)
+
+// writeDown writes to the audit log what became of a new set.
+func (f *rulesFlags) writeDown(
+	ctx context.Context, revision uint64, changes []rules.Change, failed error,
+) error {
+	var parts []string
+	for _, c := range changes[:min(len(changes), mostNamed)] {
+		parts = append(parts, c.Kind.String()+" "+c.Name)
+	}
+	if more := len(changes) - mostNamed; more > 0 {
+		parts = append(parts, fmt.Sprintf("and %d more", more))
+	}
+	r := console.Record{
+		At: time.Now().UTC(), Who: f.who(), What: "apply", Detail: strings.Join(parts, ", "),
+	}
+	if failed != nil {
+		r.Error = failed.Error()
+	} else {
+		r.Detail = strings.TrimSuffix(fmt.Sprintf("revision %d: %s", revision, r.Detail), ": ")
+	}
+	ctx, cancel := context.WithTimeout(ctx, noteTimeout)
+	defer cancel()
+	if err := f.note(ctx, r); err != nil && failed == nil {
+		return fmt.Errorf("%w: %w", console.ErrUnwritten, err)
+	}
+	return failed
 }
 
 func (w written) headline(same bool) string {
@@ -146,14 +184,7 @@ func (w written) headline(same bool) string {
 	case same:
 		return there + " is already this set\n"
 	case w.DryRun:
-		return fmt.Sprintf("would write %s; %s is there\n", countRules(w.Rules), there)
+		return fmt.Sprintf("would write %s; %s is there\n", count(w.Rules, "rule"), there)
 	}
-	return fmt.Sprintf("revision %d: %s; %s was there before\n", w.Revision, countRules(w.Rules), there)
-}
-
-func countRules(n int) string {
-	if n == 1 {
-		return "1 rule"
-	}
-	return fmt.Sprintf("%d rules", n)
+	return fmt.Sprintf("revision %d: %s; %s was there before\n", w.Revision, count(w.Rules, "rule"), there)
 }

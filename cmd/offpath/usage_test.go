@@ -7,6 +7,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/offpath-io/offpath/internal/flags"
 	"github.com/offpath-io/offpath/internal/redisconn"
 	"github.com/offpath-io/offpath/internal/testing/daemontest"
 	"github.com/offpath-io/offpath/internal/testing/servers/serverstest"
@@ -14,7 +15,16 @@ import (
 
 func TestMain(m *testing.M) {
 	redis.SetLogger(redisconn.Silence{})
-	os.Exit(m.Run())
+	dir, err := os.MkdirTemp("", "offpath-config-")
+	if err == nil {
+		err = os.Setenv("XDG_CONFIG_HOME", dir) // contexts of whoever runs the tests do not count
+	}
+	if err != nil {
+		panic(err)
+	}
+	status := m.Run()
+	_ = os.RemoveAll(dir)
+	os.Exit(status)
 }
 
 var must = daemontest.Must
@@ -50,7 +60,7 @@ func TestUsageErrors(t *testing.T) {
 		{"ledger --redis redis://127.0.0.1:1 --namespace a.b", "", "--namespace"},
 		{"ledgers", "", `argument "ledgers": did you mean ledger?`},
 		{"dance", "",
-			`argument "dance": want one of the commands block, completion, explain, fleet, get, keygen, ledger, reset, rules, top, unblock`},
+			`argument "dance": want one of the commands block, completion, context, demo, explain, fleet, get, keygen, ledger, reset, rules, top, unblock`},
 		{"top", "", "--nats URL is needed"},
 		{"fleet --nats nats://127.0.0.1:1 all", "", `argument "all"`},
 		{"get --nats nats://127.0.0.1:1", "", "want one KEY"},
@@ -95,7 +105,7 @@ func TestFiles(t *testing.T) {
 // password, which every user of the machine could read.
 func TestHelpAndVersion(t *testing.T) {
 	want := map[string][]string{"--help": {"  ledger "}, "ledger --help": {"--redis URL"}, "rules --help": nil}
-	for _, c := range newRules().Commands() {
+	for _, c := range newRules(flags.Environment{}).Commands() {
 		want["rules --help"] = append(want["rules --help"], "  "+c.Name()+" ")
 		want["rules "+c.Name()+" --help"] = []string{"--json"}
 	}

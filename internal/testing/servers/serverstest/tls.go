@@ -37,8 +37,7 @@ func (r *SecureRedis) Show(ca *tlsfilestest.Authority) {
 	f := ca.Dir("redis")
 	r.Do("CONFIG", "SET", "tls-cert-file", f.Cert, "tls-key-file", f.Key, "tls-ca-cert-file", f.CA)
 	for r.Port == 0 {
-		listener, err := net.Listen("tcp", "127.0.0.1:0")
-		must(r.t, err)
+		listener := must(net.Listen("tcp", "127.0.0.1:0"))(r.t)
 		port := listener.Addr().(*net.TCPAddr).Port
 		_ = listener.Close()
 		if err := r.admin.Do(r.t.Context(), "CONFIG", "SET", "tls-port", port).Err(); err == nil { // else somebody was faster
@@ -50,9 +49,7 @@ func (r *SecureRedis) Show(ca *tlsfilestest.Authority) {
 // Do has Redis do a command at its plain port.
 func (r *SecureRedis) Do(args ...any) any {
 	r.t.Helper()
-	answer, err := r.admin.Do(r.t.Context(), args...).Result()
-	must(r.t, err)
-	return answer
+	return must(r.admin.Do(r.t.Context(), args...).Result())(r.t)
 }
 
 // SetUser gives the user "aggregator" this password and no other, and hangs up on all who are
