@@ -50,7 +50,7 @@ type Options struct {
 	Name string
 
 	// Rules is the path of a YAML file of rules, which is watched. "" takes the rules of the
-	// fleet's bucket, which "aggregator rules apply" writes.
+	// fleet's bucket, which "offpath rules apply" writes.
 	Rules string
 	// RulesVerifier and BlocksVerifier hold the public keys of those who may write rules and blocks
 	// into the fleet's buckets. Nil takes whatever is there.

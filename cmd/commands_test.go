@@ -31,7 +31,7 @@ var built = sync.OnceValue(func() error {
 		return err
 	}
 	builtIn = dir
-	if out, err := exec.Command("go", "build", "-o", dir, "./aggregator", "./checker").CombinedOutput(); err != nil {
+	if out, err := exec.Command("go", "build", "-o", dir, "./aggregator", "./checker", "./offpath").CombinedOutput(); err != nil {
 		return fmt.Errorf("go build: %w\n%s", err, out)
 	}
 	return nil
@@ -103,10 +103,10 @@ func (f *fleet) startChecker(flags ...string) *daemontest.Daemon {
 	return d
 }
 
-// run runs one of the aggregator's commands, which has to succeed.
+// run runs one of offpath's commands, of this version, which has to succeed.
 func (f *fleet) run(args ...string) (stdout string) {
 	f.Helper()
-	status, stdout, stderr := daemontest.Run(f.T, process(f.path("aggregator"), os.Kill), nil, args...)
+	status, stdout, stderr := daemontest.Run(f.T, process(binary(f.T, "offpath"), os.Kill), nil, args...)
 	if status != 0 {
 		f.Fatalf("%q: status %d\n%s%s", args, status, stdout, stderr)
 	}

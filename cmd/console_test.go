@@ -96,7 +96,7 @@ func TestConsoleNumbers(t *testing.T) {
 	agrees("top without one", top)
 	// A checker that has stood still is not fresh for a moment.
 	daemontest.Until(t, "the fleet is shown", func() string {
-		if text := f.do("fleet"); strings.Count(text, "fresh") != 1 || !strings.Contains(text, "1 checkers and 2 aggregators heard") {
+		if text := f.do("fleet"); strings.Count(text, "fresh") != 1 || !strings.Contains(text, "1 checker and 2 aggregators heard") {
 			return text
 		}
 		return ""

@@ -4,9 +4,9 @@
 set -eu
 umask 077
 
-# The pairs of keys that sign rules and blocks come from "aggregator keygen": of the image, or of the command that AGGREGATOR names.
-rules=$(${AGGREGATOR:-docker run --rm --network none offpath:dev aggregator} keygen)
-entries=$(${AGGREGATOR:-docker run --rm --network none offpath:dev aggregator} keygen)
+# The pairs of keys that sign rules and blocks come from "offpath keygen": of the image, or of the command that OFFPATH names.
+rules=$(${OFFPATH:-docker run --rm --network none offpath:dev offpath} keygen)
+entries=$(${OFFPATH:-docker run --rm --network none offpath:dev offpath} keygen)
 # shellcheck disable=SC2086 # each is two words
 printf 'RULES_SIGNING_KEY=%s\nRULES_PUBLIC_KEYS=%s\nENTRIES_SIGNING_KEY=%s\nENTRIES_PUBLIC_KEYS=%s\n' $rules $entries
 

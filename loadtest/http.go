@@ -19,7 +19,7 @@ import (
 const httpSummary = `
 Asks a running checker over HTTP, or with --grpc any Envoy rate limit service over gRPC, at a fixed
 rate, whether or not it keeps up: latency counts from when a request was due, and so includes
-queueing. Start one with: go run ./cmd/checker`
+queueing. Start one with: go run ./cmd/offpath demo`
 
 func newHTTP() *cobra.Command {
 	o := httpload.Options{

@@ -18,11 +18,12 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/offpath-io/offpath/internal/flags"
+	"github.com/offpath-io/offpath/internal/redisconn"
 	"github.com/offpath-io/offpath/internal/version"
 )
 
 func main() {
-	redis.SetLogger(silence{})
+	redis.SetLogger(redisconn.Silence{})
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop) // so that a second signal ends the process at once
 	os.Exit(run(ctx, os.Args[1:], os.Getenv, os.Stdout, os.Stderr))
@@ -62,9 +63,3 @@ var (
 		Status: 130, Err: errors.New("interrupted: the figures are of what had been measured"),
 	}
 )
-
-// silence takes what go-redis would log for each attempt to connect; the errors come back anyway.
-type silence struct{}
-
-// Printf does nothing.
-func (silence) Printf(context.Context, string, ...any) {}

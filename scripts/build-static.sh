@@ -12,4 +12,4 @@ stamp=github.com/offpath-io/offpath/internal/version
 env CGO_ENABLED=0 GOOS=linux GOARCH="$arch" GOAMD64=v1 GOARM64=v8.0 GOFLAGS=-mod=readonly GOEXPERIMENT= GOFIPS140=off GOWORK=off \
   go build -trimpath -buildvcs=false \
   -ldflags "-s -w -buildid= -X $stamp.released=$version -X $stamp.commit=$commit" \
-  -o "$out/" ./cmd/checker ./cmd/aggregator
+  -o "$out/" ./cmd/checker ./cmd/aggregator ./cmd/offpath

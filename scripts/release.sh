@@ -23,7 +23,7 @@ for arch in amd64 arm64; do
   name=offpath_${version}_linux_$arch
   echo "release: $name"
   scripts/build-static.sh "$version" "$commit" "$arch" "$out/$name"
-  for command in checker aggregator; do
+  for command in checker aggregator offpath; do
     scripts/sbom.sh "$version" "$out/$name/$command" "$out/${name}_$command.cdx.json"
   done
   cp LICENSE README.md CHANGELOG.md "$out/$name/"

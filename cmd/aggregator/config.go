@@ -22,8 +22,7 @@ const summary = `
 Adds the hits that checkers report to Redis, each report once, and sends back the totals.
 
 It starts whether or not NATS and Redis are up, and says what it waits for. Any number of
-aggregators share the work. Its commands print what became of every hit, read and write the fleet's
-rules, make keys that sign rules and blocks, and do what the console at the admin address does.`
+aggregators share the work.`
 
 // config is what the flags say.
 type config struct {
@@ -55,11 +54,9 @@ type config struct {
 }
 
 // newCommand returns the command, which hands its configuration to run.
-func newCommand(
-	getenv func(string) string, run func(cmd *cobra.Command, c config) error,
-) *cobra.Command {
+func newCommand(run func(cmd *cobra.Command, c config) error) *cobra.Command {
 	c := config{
-		admin: "127.0.0.1:9091", namespace: defaultNamespace,
+		admin: "127.0.0.1:9091", namespace: natsconn.DefaultNamespace,
 		rulesFrom: fromNATS, newKeys: 1_000_000, remember: 1 << 21,
 		maxCheckers: 10_000, maxWindow: events.MaxWindow, maxChunks: 100_000, maxRules: 100_000,
 	}
@@ -75,21 +72,19 @@ func newCommand(
 	flags.Topic(cmd, "Access to NATS", c.access.AddFlags)
 	flags.Topic(cmd, "Access to Redis", c.redisIn.AddFlags)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		err := cmp.Or(required("nats", c.nats), checkRedis(c.redis, &c.redisIn),
-			c.access.Check(c.nats), c.adminTLS.Check("admin"))
+		err := cmp.Or(flags.Required("nats", c.nats), flags.Required("redis", c.redis),
+			c.redisIn.Check(c.redis), c.access.Check(c.nats), c.adminTLS.Check("admin"))
 		if err != nil {
 			return err
 		}
 		return run(cmd, c)
 	}
-	cmd.AddCommand(newLedger(), newKeygen(), newRules(), newTop(), newFleet(), newGet(),
-		newBlock(getenv), newUnblock(getenv), newReset(getenv))
 	return cmd
 }
 
 func (c *config) addFleetFlags(s *pflag.FlagSet) {
 	natsconn.AddFleetFlags(s, &c.nats, &c.namespace)
-	addRedis(s, &c.redis)
+	redisconn.AddURL(s, &c.redis)
 	flags.Add(s, &c.shards, "shards", "`N` shards, recorded in Redis at first use; 0 takes the "+
 		"recorded number, or a suitable one", flags.Int(0, events.MaxShards))
 }
@@ -147,21 +142,3 @@ const (
 	fromNATS  = "nats"
 	fromFiles = "files"
 )
-
-const defaultNamespace = "offpath"
-
-func addRedis(s *pflag.FlagSet, url *string) {
-	flags.Add(s, url, "redis", "`URL` of Redis: redis://, or rediss:// for TLS; several with "+
-		"commas between are a Cluster; ?master_name= asks Sentinels", redisconn.URL)
-}
-
-func checkRedis(url string, access *redisconn.Access) error {
-	return cmp.Or(required("redis", url), access.Check(url))
-}
-
-func required(name, value string) error {
-	if value == "" {
-		return flags.Usagef("--%s URL is needed", name)
-	}
-	return nil
-}

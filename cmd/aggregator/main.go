@@ -1,8 +1,5 @@
 // Command aggregator adds what the checkers of a fleet report to Redis, each report once, and sends
-// them the totals. Any number of them share the work. "aggregator ledger" prints what became of
-// every hit, "aggregator rules" reads and writes the rules in the fleet's bucket, "aggregator
-// keygen" makes the keys that sign them. The others do what its console does: top, get, block,
-// unblock, reset and fleet.
+// them the totals. Any number of them share the work.
 package main
 
 import (
@@ -17,10 +14,11 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/offpath-io/offpath/internal/flags"
+	"github.com/offpath-io/offpath/internal/redisconn"
 )
 
 func main() {
-	redis.SetLogger(silence{})
+	redis.SetLogger(redisconn.Silence{})
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop) // so that a second signal ends the process at once
 	os.Exit(run(ctx, os.Args[1:], os.Getenv, os.Stdout, os.Stderr))
@@ -30,17 +28,10 @@ func main() {
 func run(
 	ctx context.Context, args []string, getenv func(string) string, stdout, stderr io.Writer,
 ) int {
-	cmd := newCommand(getenv, func(cmd *cobra.Command, c config) error {
+	cmd := newCommand(func(cmd *cobra.Command, c config) error {
 		log := slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: c.logLevel}))
 		return serve(cmd.Context(), c, stdout, log)
 	})
 	e := flags.Environment{Prefix: "OFFPATH_", Getenv: getenv, Stdout: stdout, Stderr: stderr}
 	return e.Run(ctx, cmd, args)
 }
-
-// silence takes what go-redis would log for each attempt to connect. The same errors come back from
-// its calls, and the worker logs them once.
-type silence struct{}
-
-// Printf does nothing.
-func (silence) Printf(context.Context, string, ...any) {}

@@ -12,13 +12,13 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/offpath-io/offpath/internal/flags"
+	"github.com/offpath-io/offpath/internal/redisconn"
 	"github.com/offpath-io/offpath/internal/testing/daemontest"
-	"github.com/offpath-io/offpath/internal/testing/servers/serverstest"
 	"github.com/offpath-io/offpath/pkg/events"
 )
 
 func TestMain(m *testing.M) {
-	redis.SetLogger(silence{})
+	redis.SetLogger(redisconn.Silence{})
 	os.Exit(m.Run())
 }
 
@@ -53,34 +53,7 @@ func TestUsageErrors(t *testing.T) {
 		{"--redis redis://127.0.0.1:1", "", "--nats URL is needed"},
 		{"--nats nats://127.0.0.1:1", "", "--redis URL is needed"},
 		{both + "start", "", `argument "start"`},
-		{both + "ledger", "", "unknown flag --nats"},
-		{"ledger", "", "--redis URL is needed"},
-		{"ledger --redis http://x", "", "--redis"},
-		{"ledger --redis redis://127.0.0.1:1 all", "", `argument "all"`},
-		{"ledger --redis redis://127.0.0.1:1 --namespace a.b", "", "--namespace"},
-		{"ledgers", "", `argument "ledgers": did you mean ledger?`},
-		{"dance", "",
-			`argument "dance": want one of the commands block, completion, fleet, get, keygen, ledger, reset, rules, top, unblock`},
 		{"nats://u:geheim@127.0.0.1:1", "", `argument "nats://xxxxx@127.0.0.1:1": want`},
-		{"top", "", "--nats URL is needed"},
-		{"fleet --nats nats://127.0.0.1:1 all", "", `argument "all"`},
-		{"get --nats nats://127.0.0.1:1", "", "want one KEY"},
-		{"block k --nats nats://127.0.0.1:1", "", "--rule NAME is needed"},
-		{"block k --rule r", "", "--nats URL is needed"},
-		{"block k --rule r --nats nats://127.0.0.1:1 --for 0s", "", "--for"},
-		{"block k --rule r --nats nats://127.0.0.1:1 --for 9999h", "", "--for"},
-		{"unblock k --nats nats://127.0.0.1:1", "", "--rule NAME is needed"},
-		{"reset k --nats nats://127.0.0.1:1", "", "--rule NAME is needed"},
-		{"rules", "", "want one of the commands apply, delete, diff, get, history, list, validate"},
-		{"rules aply", "", `argument "aply": did you mean apply?`},
-		{"rules --nats x", "", "unknown flag --nats"},
-		{"rules apply --nats a", "", "--file FILE is needed"},
-		{"rules apply x.yaml --nats a", "", `argument "x.yaml"`},
-		{"rules apply -f x --replicas 6 --nats a", "", "--replicas"},
-		{"rules get", "", "--nats URL is needed"},
-		{"rules delete --nats a", "", "the NAME of a rule is needed"},
-		{"rules validate", "", "--file FILE is needed"},
-		{"rules diff --nats a", "", "--file FILE is needed"},
 		{secure + "--redis-cert c", "", "--redis-cert and --redis-key need each other"},
 		{"--nats a --redis redis://a --redis-ca c", "", "no certificates without TLS"},
 		{secure + "--redis-user u", "", "--redis-user needs a password"},
@@ -89,9 +62,6 @@ func TestUsageErrors(t *testing.T) {
 		{"--nats nats://u:" + canary + "@a --redis redis://a --nats-nkey n", "", "want one of them"},
 		{secure + "--admin-key k", "", "--admin-cert and --admin-key need each other"},
 		{secure + "--redis-password " + canary, "", "--redis-password: a secret: want it in the environment"},
-		{"rules delete x --nats a --rules-signing-key-file f", "OFFPATH_RULES_SIGNING_KEY=" + canary, "want one of them"},
-		{"keygen a b", "", "want one FILE at most"},
-		{"rules get --nats a --nats-cert c", "", "--nats-cert and --nats-key need each other"},
 	} {
 		name, value, _ := strings.Cut(test.env, "=")
 		ends(t, map[string]string{name: value}, strings.Fields(test.args), 2, test.want)
@@ -121,58 +91,20 @@ func TestFilesAndPorts(t *testing.T) {
 	defer listener.Close()
 	busy := listener.Addr().String()
 	for args, want := range map[string]string{
-		both + "--admin " + busy:                                busy,
-		both + "--redis-ca none":                                "--redis-ca, --redis-cert, --redis-key: open none",
-		both + "--redis-password-file none":                     "--redis-password-file: open none",
-		both + "--nats-ca none":                                 "--nats-ca, --nats-cert, --nats-key: open none",
-		both + "--admin-cert none --admin-key none":             "open none",
-		"ledger --redis rediss://a --redis-ca none":             "open none",
-		"rules list --nats a --nats-creds none":                 "--nats-creds: open none",
-		both + "--entries-signing-key-file none":                "--entries-signing-key-file: open none",
-		"rules delete x --nats a --rules-signing-key-file none": "--rules-signing-key-file: open none",
+		both + "--admin " + busy:                    busy,
+		both + "--redis-ca none":                    "--redis-ca, --redis-cert, --redis-key: open none",
+		both + "--redis-password-file none":         "--redis-password-file: open none",
+		both + "--nats-ca none":                     "--nats-ca, --nats-cert, --nats-key: open none",
+		both + "--admin-cert none --admin-key none": "open none",
+		both + "--entries-signing-key-file none":    "--entries-signing-key-file: open none",
 	} {
 		ends(t, nil, strings.Fields(args+" --namespace x"), 1, want)
 	}
 }
 
-// TestHelpAndVersion: each command has help, that of rules names its commands, and no flag takes a
-// password, which every user of the machine could read.
 func TestHelpAndVersion(t *testing.T) {
-	want := map[string][]string{"--help": {"--shards N"}, "ledger --help": {"--redis URL"}, "rules --help": nil}
-	for _, c := range newRules().Commands() {
-		want["rules --help"] = append(want["rules --help"], "  "+c.Name()+" ")
-		want["rules "+c.Name()+" --help"] = []string{"--json"}
-	}
-	want["rules validate --help"] = []string{"-f, --file FILE"}
-	for args, parts := range want {
-		status, stdout, stderr := daemontest.Run(t, run, nil, strings.Fields(args)...)
-		for _, part := range append(parts, "Usage: aggregator "+strings.TrimSuffix(args, "--help")) {
-			if status != 0 || stderr != "" || !strings.Contains(stdout, part) {
-				t.Errorf("%s: status %d, stderr %q, no %q in\n%s", args, status, stderr, part, stdout)
-			}
-		}
-		for line := range strings.Lines(stdout) {
-			if strings.Contains(line, "--") && strings.Contains(line, "password") && !strings.Contains(line, "-password-file FILE") {
-				t.Errorf("a flag takes a password: %s", line)
-			}
-		}
-	}
+	ends(t, nil, []string{"--help"}, 0, "--shards N")
 	ends(t, nil, []string{"--version"}, 0, "offpath aggregator ")
-	ends(t, nil, []string{"ledger", "--version"}, 0, "offpath aggregator ")
-}
-
-// TestLedgerOfAnEmptyStore, and of none.
-func TestLedgerOfAnEmptyStore(t *testing.T) {
-	server := serverstest.Redis(t)
-	args := []string{"ledger", "--redis", server.URL(), "--json"}
-	ends(t, nil, args, 0, `{"rules":{}}`+"\n")
-	client := redis.NewClient(&redis.Options{Addr: server.Addr()})
-	defer client.Close()
-	if n, err := client.DBSize(t.Context()).Result(); err != nil || n != 0 {
-		t.Errorf("looking at an empty store wrote %d keys; %v", n, err)
-	}
-	must(t, server.Stop())
-	ends(t, nil, args, 1, "read ledger")
 }
 
 // TestEverySetting sets each one by its flag. Each flag has a variable, as the tests of flags hold.
@@ -209,7 +141,7 @@ func TestEverySetting(t *testing.T) {
 		environment := map[string]string{"OFFPATH_NATS": "nats://n", "OFFPATH_REDIS": "redis://r"}
 		getenv := func(name string) string { return environment[name] }
 		var got config
-		cmd := newCommand(getenv, func(_ *cobra.Command, c config) error {
+		cmd := newCommand(func(_ *cobra.Command, c config) error {
 			got = c
 			return nil
 		})

@@ -16,7 +16,7 @@ var commands = sync.OnceValues(func() (dir string, err error) {
 	if dir, err = os.MkdirTemp("", "offpath-lint-"); err != nil {
 		return "", err
 	}
-	c := exec.Command("go", "build", "-o", dir, "./cmd/checker", "./cmd/aggregator")
+	c := exec.Command("go", "build", "-o", dir, "./cmd/checker", "./cmd/aggregator", "./cmd/offpath")
 	c.Dir = "../.."
 	if out, err := c.CombinedOutput(); err != nil {
 		return dir, fmt.Errorf("%w\n%s", err, out)
@@ -36,7 +36,7 @@ func TestMain(m *testing.M) {
 // that --help lists as variables only; any other is an error too. Behind all of them, --help keeps the command from starting, and not from refusing what is before.
 func parses(t *testing.T, command string, args []string, env map[string]string) {
 	t.Helper()
-	if command != "checker" && command != "aggregator" {
+	if !slices.Contains([]string{"checker", "aggregator", "offpath"}, command) {
 		t.Errorf("%s: no such command", command)
 		return
 	}

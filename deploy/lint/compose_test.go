@@ -21,7 +21,7 @@ func secrets(t *testing.T) []string {
 	dir, err := commands()
 	must(t, err)
 	c := exec.CommandContext(t.Context(), "sh", "../secrets.sh")
-	c.Env = append(os.Environ(), "AGGREGATOR="+filepath.Join(dir, "aggregator"))
+	c.Env = append(os.Environ(), "OFFPATH="+filepath.Join(dir, "offpath"))
 	out, err := c.Output()
 	must(t, err)
 	lines := strings.Split(strings.TrimSpace(string(out)), "\n")

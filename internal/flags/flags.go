@@ -27,6 +27,14 @@ func Usagef(format string, args ...any) error {
 	return &UsageError{Reason: fmt.Sprintf(format, args...)}
 }
 
+// Required refuses a flag --name without a value.
+func Required(name, value string) error {
+	if value == "" {
+		return Usagef("--%s URL is needed", name)
+	}
+	return nil
+}
+
 // Topic adds flags to a command, under a heading of its help.
 func Topic(cmd *cobra.Command, heading string, add func(*pflag.FlagSet)) {
 	set := pflag.NewFlagSet(heading, pflag.ContinueOnError)

@@ -6,17 +6,24 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 )
 
-// Environment is what a command runs in. All fields are needed.
+// Environment is what a command runs in. All fields but Saved are needed.
 type Environment struct {
 	Prefix         string // of the variables
 	Getenv         func(string) string
 	Stdout, Stderr io.Writer
+	// Saved returns values of flags, by their names, that count where neither an argument nor a
+	// variable says otherwise. Names of other commands' flags are passed over. Its errors, and the
+	// name of where the values are from, are for people. It is called once arguments and variables
+	// have been read.
+	Saved func(cmd *cobra.Command) (from string, values map[string]string, err error)
 }
 
 // ExitError ends a command with its status, and with the message of Err unless that is nil.
@@ -45,7 +52,7 @@ func (e Environment) Run(ctx context.Context, root *cobra.Command, args []string
 	understood := false // or an error is one of usage
 	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error {
 		understood = true
-		return e.read(cmd)
+		return e.Read(cmd)
 	}
 	prepare(root)
 	cmd, err := root.ExecuteContextC(ctx)
@@ -80,8 +87,9 @@ func (e Environment) variable(f *pflag.Flag) string {
 	return e.Prefix + strings.ToUpper(strings.ReplaceAll(f.Name, "-", "_"))
 }
 
-// read sets the flags that were not given from their variables.
-func (e Environment) read(cmd *cobra.Command) error {
+// Read sets the flags that were not given from their variables, and then from what is saved. Run
+// does so before it runs a command; completing arguments needs it, too.
+func (e Environment) Read(cmd *cobra.Command) error {
 	var errs []error
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {
 		text := e.Getenv(e.variable(f))
@@ -90,11 +98,32 @@ func (e Environment) read(cmd *cobra.Command) error {
 		}
 		if s, ok := f.Value.(secret); ok {
 			*s.p = text
+			f.Changed = true
 		} else if err := cmd.Flags().Set(f.Name, text); err != nil {
 			errs = append(errs, Usagef("%s: %v", e.variable(f), errors.Unwrap(err)))
 		}
 	})
-	return cmp.Or(errs...)
+	if err := cmp.Or(errs...); err != nil || e.Saved == nil {
+		return err
+	}
+	return e.readSaved(cmd)
+}
+
+func (e Environment) readSaved(cmd *cobra.Command) error {
+	from, values, err := e.Saved(cmd)
+	if err != nil {
+		return err
+	}
+	for _, name := range slices.Sorted(maps.Keys(values)) {
+		f := cmd.Flags().Lookup(name)
+		if f == nil || f.Changed {
+			continue
+		}
+		if err := cmd.Flags().Set(name, values[name]); err != nil {
+			return fmt.Errorf("%s: %s: %w", from, name, errors.Unwrap(err))
+		}
+	}
+	return nil
 }
 
 // help prints the usage of a command, its commands, and its flags by topic.
@@ -102,6 +131,9 @@ func (e Environment) help(cmd *cobra.Command, _ []string) {
 	w := cmd.OutOrStdout()
 	fmt.Fprintf(w, "Usage: %s\n\n%s\n", cmd.UseLine(),
 		strings.TrimSpace(cmp.Or(cmd.Long, cmd.Short)))
+	if cmd.HasExample() {
+		fmt.Fprintf(w, "\nExamples:\n%s\n", cmd.Example)
+	}
 	if cmd.HasAvailableSubCommands() {
 		fmt.Fprint(w, "\nCommands, each with --help:\n")
 	}

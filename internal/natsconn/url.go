@@ -13,6 +13,9 @@ import (
 	"github.com/offpath-io/offpath/pkg/events/natsbus"
 )
 
+// DefaultNamespace names the fleet that no --namespace names.
+const DefaultNamespace = "offpath"
+
 // AddFleetFlags adds the flags --nats and --namespace, which name a fleet. *namespace holds its
 // default.
 func AddFleetFlags(s *pflag.FlagSet, servers, namespace *string) {

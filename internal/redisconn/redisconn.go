@@ -3,6 +3,7 @@
 package redisconn
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
 	"strings"
@@ -23,6 +24,12 @@ type Access struct {
 	// User of Redis' ACL, "" for its default user, has the password that is in PasswordFile, or is
 	// Password.
 	User, PasswordFile, Password string
+}
+
+// AddURL adds the flag --redis.
+func AddURL(s *pflag.FlagSet, url *string) {
+	flags.Add(s, url, "redis", "`URL` of Redis: redis://, or rediss:// for TLS; several with "+
+		"commas between are a Cluster; ?master_name= asks Sentinels", URL)
 }
 
 // AddFlags adds the flags --redis-ca and so on, which are the same for every command.
@@ -91,3 +98,10 @@ func URL(text string) (string, error) {
 	}
 	return text, store.Close()
 }
+
+// Silence takes what go-redis would log for each attempt to connect. The same errors come back from
+// its calls, whose caller reports them once.
+type Silence struct{}
+
+// Printf does nothing.
+func (Silence) Printf(context.Context, string, ...any) {}

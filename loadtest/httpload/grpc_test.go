@@ -91,7 +91,7 @@ func TestNoServiceOverGRPC(t *testing.T) {
 	} {
 		_, err := Run(t.Context(), Options{GRPC: test.address, Rate: 10, Timeout: test.timeout}, nil)
 		if err == nil || !strings.Contains(err.Error(), test.want) ||
-			!strings.Contains(err.Error(), "tart one: go run ./cmd/checker") {
+			!strings.Contains(err.Error(), "tart one: go run ./cmd/offpath demo") {
 			t.Errorf("%v, want %q and what to start", err, test.want)
 		}
 	}

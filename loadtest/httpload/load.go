@@ -100,10 +100,10 @@ func describe(status int, text string) string {
 func probe(ctx context.Context, server server) error {
 	status, text, err := server.ask(ctx, 0)
 	if err != nil {
-		return fmt.Errorf("no checker answers: %w; start one: go run ./cmd/checker", err)
+		return fmt.Errorf("no checker answers: %w; start one: go run ./cmd/offpath demo", err)
 	}
 	if !expected(status) {
-		return fmt.Errorf("%s %s, want a decision: is this a checker's API? Start one: go run ./cmd/checker",
+		return fmt.Errorf("%s %s, want a decision: is this a checker's API? Start one: go run ./cmd/offpath demo",
 			server.name(), describe(status, text))
 	}
 	return nil

@@ -160,7 +160,7 @@ func TestNoChecker(t *testing.T) {
 		called := false
 		_, err := Run(t.Context(), Options{URL: test.url, Rate: 1000}, func(int64, int64) { called = true })
 		if err == nil || !strings.Contains(err.Error(), test.want) ||
-			!strings.Contains(err.Error(), "tart one: go run ./cmd/checker") {
+			!strings.Contains(err.Error(), "tart one: go run ./cmd/offpath demo") {
 			t.Errorf("%v, want %q and what to start", err, test.want)
 		}
 		if called || err != nil && len(err.Error()) > 500 {

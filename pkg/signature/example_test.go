@@ -9,7 +9,7 @@ import (
 
 // A reader with a public key takes what was signed for just this place.
 func Example() {
-	key, err := signature.NewKey() // "aggregator keygen" makes one, and ParseKey reads it
+	key, err := signature.NewKey() // "offpath keygen" makes one, and ParseKey reads it
 	if err != nil {
 		panic(err)
 	}

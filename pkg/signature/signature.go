@@ -150,7 +150,7 @@ func NewKey() (*Key, error) {
 
 // errSeed does not quote the content, which may be another secret.
 var errSeed = errors.New("no signing key in it (want a seed that begins with SA, as " +
-	"\"aggregator keygen\" makes them)")
+	"\"offpath keygen\" makes them)")
 
 // ParseKey finds a key's seed in a file's content: the line that begins with SA.
 func ParseKey(content []byte) (*Key, error) {

@@ -11,7 +11,7 @@ import (
 	"github.com/offpath-io/offpath/internal/status"
 )
 
-// View is a fleet at a glance: what the page shows, and "aggregator top" and "fleet" print.
+// View is a fleet at a glance: what the page shows, and "offpath top" and "fleet" print.
 type View struct {
 	Now       time.Time `json:"now"`
 	Namespace string    `json:"namespace"`

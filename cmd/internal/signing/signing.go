@@ -44,7 +44,7 @@ type Keys struct {
 // AddPublic adds the flag of commands that read.
 func (k *Keys) AddPublic(s *pflag.FlagSet, kind Kind) {
 	flags.Add(s, &k.public, string(kind)+"-public-keys", "trust only "+kind.what()+" in the "+
-		"bucket that one of these `KEYS` has signed, as \"aggregator keygen\" prints them: one, "+
+		"bucket that one of these `KEYS` has signed, as \"offpath keygen\" prints them: one, "+
 		"or two with a comma during a rotation; without any, everybody who can write to the "+
 		"bucket is trusted",
 		func(text string) (string, error) {
@@ -56,7 +56,7 @@ func (k *Keys) AddPublic(s *pflag.FlagSet, kind Kind) {
 // AddSigning adds the flags of commands that write.
 func (k *Keys) AddSigning(s *pflag.FlagSet, kind Kind) {
 	s.StringVar(&k.file, string(kind)+"-signing-key-file", "", "`FILE` with the key that signs "+
-		kind.what()+", as \"aggregator keygen\" makes it; nobody else should be able to read it")
+		kind.what()+", as \"offpath keygen\" makes it; nobody else should be able to read it")
 	flags.AddSecret(s, &k.seed, string(kind)+"-signing-key", "that key, if it is in no file")
 }
 

@@ -8,7 +8,7 @@ import (
 )
 
 // BenchmarkMessage is what a message of another aggregator costs, in a fleet of 100 aggregators and
-// as many shards as Redis Cluster has slots. Each aggregator gets 400 messages a second.
+// as many shards as Redis Cluster has slots. Each aggregator receives 400 messages a second.
 func BenchmarkMessage(b *testing.B) {
 	const shards, others = 16_384, 99
 	serves := slices.Repeat([]bool{true}, shards)

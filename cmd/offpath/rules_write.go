@@ -1,0 +1,190 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/offpath-io/offpath/cmd/internal/console"
+	"github.com/offpath-io/offpath/internal/flags"
+	"github.com/offpath-io/offpath/internal/natssource"
+	"github.com/offpath-io/offpath/pkg/rules"
+)
+
+const applySummary = `
+Writes a set of rules into the fleet's bucket, in place of the set that is there. Every checker with
+--rules nats takes it over at once, if it is signed where checkers want that. Bad rules are refused,
+with line and reason, and nothing changes; nor does it if somebody else writes at the same time. The
+first set creates the bucket.`
+
+func newApply() *cobra.Command {
+	f := &rulesFlags{}
+	cmd := f.command("apply", "write a set of rules", applySummary,
+		func(ctx context.Context, b *natssource.Bucket, stdout io.Writer) error {
+			there, err := f.read(ctx, b)
+			if err != nil {
+				return err
+			}
+			return f.write(ctx, b, there, f.rules, stdout)
+		})
+	flags.Topic(cmd, "Rules", func(s *pflag.FlagSet) {
+		flags.Add(s, &f.replicas, "replicas", "keep the bucket on `N` servers of a NATS cluster, "+
+			"if this command creates it", flags.Int(1, 5))
+	})
+	return f.takeWrite(f.takeFile(cmd))
+}
+
+const deleteSummary = `
+Takes rules out of the set that is there, by name. The others stay as they are, but for blank lines
+between them. The last rule cannot be taken out.`
+
+func newDelete(e flags.Environment) *cobra.Command {
+	f := &rulesFlags{}
+	var names []string
+	cmd := f.command("delete NAME…", "take rules out of the set", deleteSummary,
+		func(ctx context.Context, b *natssource.Bucket, stdout io.Writer) error {
+			there, err := f.read(ctx, b)
+			switch {
+			case err != nil:
+				return err
+			case there.entry.Revision == 0:
+				return natssource.ErrNoRules
+			case there.unreadable != nil:
+				return there.unreadable
+			}
+			text, err := without(there.rules.text, names)
+			if err != nil {
+				return err
+			}
+			rest, err := parseRules(text)
+			if err != nil {
+				return fmt.Errorf("without these rules: %w", err)
+			}
+			return f.write(ctx, b, there, rest, stdout)
+		})
+	cmd.Args = func(_ *cobra.Command, args []string) error {
+		if names = args; len(names) == 0 {
+			return flags.Usagef("the NAME of a rule is needed")
+		}
+		return nil
+	}
+	cmd.ValidArgsFunction = f.completeRules(e)
+	return f.takeWrite(cmd)
+}
+
+// inForce is what the bucket holds; its entry's revision is 0 if that is nothing.
+type inForce struct {
+	entry      natssource.Entry
+	rules      *ruleSet // nil if there are none, or if they cannot be read
+	unreadable error
+}
+
+// read reads what is there, and sees that it is the revision that was asked for, if one was.
+func (f *rulesFlags) read(ctx context.Context, b *natssource.Bucket) (there inForce, err error) {
+	there.entry, err = b.Get(ctx)
+	if err != nil && !errors.Is(err, natssource.ErrNoRules) {
+		return there, err
+	}
+	if f.given && f.revision != there.entry.Revision {
+		return there, &natssource.ConflictError{Expected: f.revision, Found: there.entry.Revision}
+	}
+	if there.entry.Revision > 0 {
+		if there.rules, err = parseRules(there.entry.Data); err != nil {
+			there.unreadable = fmt.Errorf("revision %d is not a good set: %w", there.entry.Revision, err)
+		}
+	}
+	return there, nil
+}
+
+// errSigned says that every checker that looks at signatures would refuse what is to be written.
+var errSigned = errors.New("the set that is there is signed: --rules-signing-key-file FILE is needed to write another")
+
+// written is what a command that writes has done.
+type written struct {
+	Revision uint64   `json:"revision"` // the newest afterwards
+	Was      uint64   `json:"was"`
+	Digest   string   `json:"digest"`
+	Rules    int      `json:"rules"`
+	DryRun   bool     `json:"dry_run"`
+	Changes  []change `json:"changes"`
+}
+
+// write puts the new rules in place of those that are there, unless they are the same, or this is a rehearsal.
+func (f *rulesFlags) write(
+	ctx context.Context, b *natssource.Bucket, there inForce, set *ruleSet, stdout io.Writer,
+) error {
+	if err := b.CheckSize(set.text); err != nil {
+		return err
+	}
+	changes := changesBetween(there.rules, set)
+	done := written{
+		Revision: there.entry.Revision, Was: there.entry.Revision, Digest: natssource.Digest(set.text), Rules: len(set.Rules()),
+		DryRun: f.dryRun, Changes: plainChanges(changes),
+	}
+	if there.entry.Version > 0 && f.public == "" {
+		return errSigned
+	}
+	same := there.rules != nil && string(there.rules.text) == string(set.text) &&
+		(f.public == "" || f.public == there.entry.SignedBy)
+	if !same && !f.dryRun {
+		at, err := b.Put(ctx, set.text, there.entry.Revision)
+		if err = unwritten(f.writeDown(ctx, at, changes, err), f.stderr); err != nil {
+			return err
+		}
+		done.Revision = at
+	}
+	return f.print(stdout, done, done.headline(same)+changesText(changes))
+}
+
+// noteTimeout is how long the audit log may take. mostNamed is how many rules it names.
+const (
+	noteTimeout = 3 * time.Second
+	mostNamed   = 10
+)
+
+// writeDown writes to the audit log what became of a new set.
+func (f *rulesFlags) writeDown(
+	ctx context.Context, revision uint64, changes []rules.Change, failed error,
+) error {
+	var parts []string
+	for _, c := range changes[:min(len(changes), mostNamed)] {
+		parts = append(parts, c.Kind.String()+" "+c.Name)
+	}
+	if more := len(changes) - mostNamed; more > 0 {
+		parts = append(parts, fmt.Sprintf("and %d more", more))
+	}
+	r := console.Record{
+		At: time.Now().UTC(), Who: f.who(), What: "apply", Detail: strings.Join(parts, ", "),
+	}
+	if failed != nil {
+		r.Error = failed.Error()
+	} else {
+		r.Detail = strings.TrimSuffix(fmt.Sprintf("revision %d: %s", revision, r.Detail), ": ")
+	}
+	ctx, cancel := context.WithTimeout(ctx, noteTimeout)
+	defer cancel()
+	if err := f.note(ctx, r); err != nil && failed == nil {
+		return fmt.Errorf("%w: %w", console.ErrUnwritten, err)
+	}
+	return failed
+}
+
+func (w written) headline(same bool) string {
+	there := "nothing"
+	if w.Was > 0 {
+		there = fmt.Sprintf("revision %d", w.Was)
+	}
+	switch {
+	case same:
+		return there + " is already this set\n"
+	case w.DryRun:
+		return fmt.Sprintf("would write %s; %s is there\n", count(w.Rules, "rule"), there)
+	}
+	return fmt.Sprintf("revision %d: %s; %s was there before\n", w.Revision, count(w.Rules, "rule"), there)
+}
