@@ -26,7 +26,8 @@ func main() {
 }
 
 const summary = `
-Operates a fleet of offpath, a distributed rate limiter: its rules, its keys, its counts.`
+Shows and changes what a fleet of offpath, a distributed rate limiter, does: its rules, its counts,
+its blocks. "offpath demo" starts one to try.`
 
 // run runs the command and returns its exit status, as [flags.Environment.Run] does.
 func run(
@@ -39,7 +40,7 @@ func run(
 
 func newCommand(e flags.Environment) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "offpath", Long: summary, Version: version.Get().Line("offpath"),
+		Use: "offpath COMMAND", Long: summary, Version: version.Get().Line("offpath"),
 		Args: flags.NoArguments, RunE: flags.NeedsCommand,
 	}
 	cmd.AddCommand(newRules(e), newTop(), newFleet(), newGet(e), newExplain(), newBlock(e),
