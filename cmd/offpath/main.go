@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 
 	"github.com/redis/go-redis/v9"
@@ -40,8 +41,9 @@ func run(
 
 func newCommand(e flags.Environment) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "offpath COMMAND", Long: summary, Version: version.Get().Line("offpath"),
-		Args: flags.NoArguments, RunE: flags.NeedsCommand,
+		Use: "offpath COMMAND", Long: summary,
+		Version: strings.TrimPrefix(version.Get().Line("offpath"), "offpath "), // once is enough
+		Args:    flags.NoArguments, RunE: flags.NeedsCommand,
 	}
 	cmd.AddCommand(newRules(e), newTop(), newFleet(), newGet(e), newExplain(), newBlock(e),
 		newUnblock(e), newReset(e), newLedger(), newKeygen(), newContext(), checker.NewDemo())
