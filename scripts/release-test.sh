@@ -21,7 +21,7 @@ scripts/build-static.sh v0.0.2-test abc123 "$arch" "$work/three"
 expect "another version is another build" test "$(sums "$work/one")" != "$(sums "$work/three")"
 
 for command in checker aggregator offpath; do
-  expect "$command knows its version" grep -q "^offpath $command v0.0.1-test (commit abc123, " <("$work/one/$command" --version)
+  expect "$command knows its version" grep -q "^offpath \($command \)\?v0.0.1-test (commit abc123, " <("$work/one/$command" --version)
   expect "$command needs no library of the system" grep -q CGO_ENABLED=0 <(go version -m "$work/one/$command")
   expect "$command has no path of this machine" bash -c '! grep -qaF -- "$1" "$2"' - "$PWD/" "$work/one/$command"
   scripts/sbom.sh v0.0.1-test "$work/one/$command" "$work/$command.json"

@@ -19,10 +19,11 @@ import (
 )
 
 const summary = `
-Adds the hits that checkers report to Redis, each report once, and sends back the totals.
+Adds the hits that checkers report to the counters in Redis, each exactly once, and sends back the
+totals. Any number of aggregators share the work.
 
-It starts whether or not NATS and Redis are up, and says what it waits for. Any number of
-aggregators share the work.`
+It starts whether or not NATS and Redis are up, and logs what it waits for. "offpath" is the command
+for people.`
 
 // config is what the flags say.
 type config struct {
@@ -85,14 +86,14 @@ func newCommand(run func(cmd *cobra.Command, c config) error) *cobra.Command {
 func (c *config) addFleetFlags(s *pflag.FlagSet) {
 	natsconn.AddFleetFlags(s, &c.nats, &c.namespace)
 	redisconn.AddURL(s, &c.redis)
-	flags.Add(s, &c.shards, "shards", "`N` shards, recorded in Redis at first use; 0 takes the "+
-		"recorded number, or a suitable one", flags.Int(0, events.MaxShards))
+	flags.Add(s, &c.shards, "shards", "number `N` of shards, recorded in Redis at first use; 0 for "+
+		"the recorded number, or a suitable one", flags.Int(0, events.MaxShards))
 }
 
 func (c *config) addRulesFlags(s *pflag.FlagSet) {
-	flags.Add(s, &c.rulesFrom, "rules", "where the fleet's rules are: `nats|files`. With nats, "+
-		"reports that contradict the fleet's bucket about a rule in it are not believed; with "+
-		"files, what checkers say of their files is all that is known",
+	flags.Add(s, &c.rulesFrom, "rules", "where the fleet's rules are, `nats|files`. With nats, "+
+		"reports that contradict the rules in the fleet's bucket are refused; with files, checkers "+
+		"are believed",
 		flags.OneOf(fromNATS, fromFiles))
 	c.rulesKeys.AddPublic(s, signing.Rules)
 	c.entriesKeys.AddPublic(s, signing.Entries)
@@ -100,40 +101,39 @@ func (c *config) addRulesFlags(s *pflag.FlagSet) {
 }
 
 func (c *config) addAdminFlags(s *pflag.FlagSet) {
-	flags.Add(s, &c.admin, "admin", "`ADDRESS` of the console, /metrics, /healthz and /readyz",
+	flags.Add(s, &c.admin, "admin", "`ADDRESS` of the console, /metrics, /healthz and /readyz, as host:port",
 		flags.Address)
-	s.StringVar(&c.tokenFile, "console-token-file", "", "`FILE` with the tokens of the people who "+
-		"may block and reset keys at the console, NAME:TOKEN or TOKEN, one each line; without "+
-		"any it only shows")
-	flags.AddSecret(s, &c.tokens, "console-token", "such tokens themselves")
-	s.StringVar(&c.consoleHosts, "console-host", "", "`NAMES` that browsers may use for the "+
-		"console besides localhost and addresses, with commas between")
+	s.StringVar(&c.tokenFile, "console-token-file", "", "`FILE` with the tokens of people who may "+
+		"block and reset keys at the console, NAME:TOKEN or TOKEN, one per line; without tokens "+
+		"the console is read-only")
+	flags.AddSecret(s, &c.tokens, "console-token", "such tokens, if they are not in a file")
+	s.StringVar(&c.consoleHosts, "console-host", "", "host `NAMES`, separated by commas, by which "+
+		"browsers may reach the console, besides localhost and IP addresses")
 	c.origins.AddFlags(s, "/metrics")
 	c.adminTLS.AddFlags(s, "admin")
 }
 
 func (c *config) addLimitFlags(s *pflag.FlagSet) {
-	flags.Add(s, &c.newKeys, "new-keys", "at most `N` new keys of one rule in a shard within its "+
-		"window; hits of others are in no count", flags.Int(1, 1_000_000_000))
-	flags.Add(s, &c.remember, "remember", "at least `N` totals of buckets, and up to twice that, are kept "+
-		"in memory instead of read from Redis, at up to 60 bytes each; 0 keeps none",
+	flags.Add(s, &c.newKeys, "new-keys", "count at most `N` new keys per rule and shard within a "+
+		"window; hits of more keys are not counted", flags.Int(1, 1_000_000_000))
+	flags.Add(s, &c.remember, "remember", "cache at least `N` totals of buckets, and up to twice as many, "+
+		"at up to 60 bytes each; 0 for none",
 		flags.Int(0, 1_000_000_000))
-	flags.Add(s, &c.maxCheckers, "max-checkers", "at most `N` live checkers of one --name are "+
-		"told apart; others make no fleet larger", flags.Int(1, 1<<16))
-	flags.Add(s, &c.maxWindow, "max-window", "longest window, a `DURATION`, of a rule that is "+
-		"counted; reports with longer ones are refused",
+	flags.Add(s, &c.maxCheckers, "max-checkers", "count at most `N` live checkers of one --name", flags.Int(1, 1<<16))
+	flags.Add(s, &c.maxWindow, "max-window", "longest window of a rule, a `DURATION`; reports "+
+		"with longer ones are refused",
 		flags.Duration(time.Millisecond, events.MaxWindow))
-	flags.Add(s, &c.maxRules, "max-rules", "at most `N` rules within a day from the checkers of "+
-		"one --name; reports with others are refused", flags.Int(1, 10_000_000))
-	flags.Add(s, &c.maxChunks, "max-settled-chunks", "a shard remembers `N` times 8,192 receipts "+
-		"of one --name in a day, at 1 KB; others settle nothing", flags.Int(1, 1_000_000_000))
+	flags.Add(s, &c.maxRules, "max-rules", "accept at most `N` rules a day from the checkers of "+
+		"one --name; reports with more are refused", flags.Int(1, 10_000_000))
+	flags.Add(s, &c.maxChunks, "max-settled-chunks", "remember at most `N` times 8,192 settled "+
+		"receipts a day per shard and --name, at 1 KB each; more settle nothing", flags.Int(1, 1_000_000_000))
 }
 
 func (c *config) addLogFlags(s *pflag.FlagSet) {
-	flags.Add(s, &c.logLevel, "log-level", "the least `LEVEL` to log: debug, info, warn or error",
+	flags.Add(s, &c.logLevel, "log-level", "lowest `LEVEL` to log: debug, info, warn or error",
 		flags.OneOf(slog.LevelDebug, slog.LevelInfo, slog.LevelWarn, slog.LevelError))
-	flags.Add(s, &c.traceTo, "trace", "`URL` to send OpenTelemetry traces of reports to, by OTLP "+
-		"over HTTP, such as http://127.0.0.1:4318; checkers say which reports are traced",
+	flags.Add(s, &c.traceTo, "trace", "send OpenTelemetry traces of reports to this `URL`, by OTLP "+
+		"over HTTP, such as http://127.0.0.1:4318; checkers choose which reports",
 		tracing.ReadEndpoint)
 }
 

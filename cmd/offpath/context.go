@@ -18,13 +18,13 @@ import (
 )
 
 const contextSummary = `
-Saves the flags that say which fleet to speak with, under a name. A command takes the context that
---context NAME or OFFPATH_CONTEXT names, or else the one in use, unless --nats or --redis says where
-to go. A flag beats its variable, the variable beats the context.`
+Saves connection flags under a name. A command takes those of --context NAME, of OFFPATH_CONTEXT, or
+of the context in use; the context in use does not apply when --nats or --redis is given. Flags and
+environment variables override the context.`
 
 func newContext() *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "context", Short: "save and choose the fleet to speak with", Long: contextSummary,
+		Use: "context COMMAND", Short: "save and choose which fleet to talk to", Long: contextSummary,
 		Example: "  offpath context add prod --nats nats://nats.example:4222 --nats-creds prod.creds\n" +
 			"  offpath context use prod\n  offpath top",
 		Args: flags.NoArguments, RunE: flags.NeedsCommand,
@@ -89,8 +89,8 @@ func newContextAdd() *cobra.Command {
 				"saved; \"offpath context use %s\" makes it the default\n", name)
 			return err
 		})
-	cmd.Long = "Saves the given flags as a context. Variables are not saved, nor are secrets that " +
-		"only variables can hold: name their files."
+	cmd.Long = "Saves the given flags as a context. Environment variables are not saved; for " +
+		"secrets, name their files."
 	cmd.Example = "  offpath context add prod --nats nats://nats.example:4222 --nats-creds prod.creds"
 	fleet.namespace = natsconn.DefaultNamespace
 	flags.Topic(cmd, "Fleet", func(s *pflag.FlagSet) {

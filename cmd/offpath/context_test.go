@@ -56,17 +56,17 @@ func TestContexts(t *testing.T) {
 	does("", "context rm prod")
 	does("  test     offpath", "context list")
 	for args, want := range map[string]string{
-		"context":                                   "want one of the commands add, list, rm, show, use",
-		"context add":                               "want the NAME of one context",
-		"context add a b":                           "want the NAME of one context",
-		"context add ../a --nats a":                 "NAME",
-		"context add a":                             "want flags to save",
-		"context use ../a":                          "context: ",
-		"context rm ../a":                           "context: ",
-		"context add a --nats http://x":             "--nats",
-		"context add a --nats-ca c":                 "need --nats URL too",
-		"context add a --nats-password " + "secret": "want it in the environment",
-		"top --context ../a":                        "context: ",
+		"context":                              "want one of the commands add, list, rm, show, use",
+		"context add":                          "want the NAME of one context",
+		"context add a b":                      "want the NAME of one context",
+		"context add ../a --nats a":            "NAME",
+		"context add a":                        "want flags to save",
+		"context use ../a":                     "context: ",
+		"context rm ../a":                      "context: ",
+		"context add a --nats http://x":        "--nats",
+		"context add a --nats-ca c":            "need --nats URL too",
+		"context add a --nats-password secret": "want it in the environment",
+		"top --context ../a":                   "context: ",
 	} {
 		ends(t, nil, strings.Fields(args), 2, want)
 	}
@@ -129,12 +129,12 @@ func TestBadContexts(t *testing.T) {
 	must(t, c.add("bad", map[string]string{"nats": "nats://a"}))
 	path := filepath.Join(dir, "contexts", "bad.json")
 	for text, want := range map[string]string{
-		"":                                  `context "bad": ` + path + ": want a JSON object of strings",
-		`["` + canary + `"]`:                "want a JSON object of strings",
-		`{"nats": 5}`:                       "want a JSON object of strings",
-		`{"natz": "` + canary + `"}`:        `unknown setting "natz"`,
-		`{"namespace": "a.b"}`:              `context "bad": namespace: `,
-		`{"nats": "http://` + canary + `"}`: `context "bad": nats: unknown scheme`,
+		"":                                      `context "bad": ` + path + ": want a JSON object of strings",
+		`["` + canary + `"]`:                    "want a JSON object of strings",
+		`{"nats": 5}`:                           "want a JSON object of strings",
+		`{"natz": "` + canary + `"}`:            `unknown setting "natz"`,
+		`{"namespace": "a.b"}`:                  `context "bad": namespace: `,
+		`{"nats": "http://u:` + canary + `@a"}`: `context "bad": nats: unknown scheme`,
 	} {
 		must(t, os.WriteFile(path, []byte(text), 0o600))
 		status, _, stderr := daemontest.Run(t, run, nil, "top", "--context", "bad")
@@ -142,7 +142,8 @@ func TestBadContexts(t *testing.T) {
 			t.Errorf("%s: status %d, want %q in\n%s", text, status, want, stderr)
 		}
 	}
-	ends(t, nil, []string{"context", "list"}, 0, "bad")
+	must(t, os.WriteFile(path, []byte("{"), 0o600))
+	ends(t, nil, []string{"context", "list"}, 0, "  bad                 context \"bad\": "+path)
 	must(t, os.WriteFile(filepath.Join(dir, "context"), []byte("gone\n"), 0o600))
 	ends(t, nil, []string{"top"}, 1, `there is no context "gone"`)
 }
@@ -158,7 +159,7 @@ func TestCompletion(t *testing.T) {
 	for args, want := range map[string]string{
 		"context use p": "preview\nprod\n:4\n", "context rm t": "test\n:4\n", "context show prod ": ":4\n",
 		"top --context pre": "preview\n:4\n", "ledger --context t": "test\n:4\n",
-		"rules ap": "apply\twrite a set of rules\n:4\n",
+		"rules ap": "apply\treplace the fleet's rules\n:4\n",
 	} {
 		status, got, _ := daemontest.Run(t, run, nil, append([]string{"__complete"}, strings.Split(args, " ")...)...)
 		if status != 0 || got != want {

@@ -19,13 +19,11 @@ import (
 	"github.com/offpath-io/offpath/pkg/window"
 )
 
-const explainSummary = `Says what the rules of a file make of a request, of which nothing has been
-counted yet.
+const explainSummary = `Says what each rule of a file decides about a request, as if nothing had been counted yet.
 
-It reads the request's attributes from standard input, as a JSON object of strings:
-{"user": "kristie", "api": "createURL"}. Its exit status is 0 if the request may pass, 1 if a rule
-denies it, and 2 if it cannot decide. A running offpath explains what it has counted at POST
-/v1/explain.`
+It reads the request's attributes from standard input, a JSON object of strings. The exit status is
+0 if the request may pass, 1 if a rule denies it, and 2 after an error. POST /v1/explain at a running
+checker does the same with its counts.`
 
 // The exit statuses of "offpath explain", besides 0.
 const (
@@ -36,15 +34,16 @@ const (
 func newExplain() *cobra.Command {
 	file, cost, asJSON := "", 1, false
 	cmd := &cobra.Command{
-		Use: "explain", Short: "say what rules make of a request", Long: explainSummary,
-		Args: flags.NoArguments,
+		Use: "explain", Short: "say what rules decide about a request", Long: explainSummary,
+		Example: `  echo '{"user":"kristie"}' | offpath explain --rules rules.yaml`,
+		Args:    flags.NoArguments,
 	}
 	flags.Topic(cmd, "Request", func(s *pflag.FlagSet) {
 		s.StringVar(&file, "rules", "",
-			"`FILE` with the rules, as YAML, or in envoyproxy/ratelimit's format")
-		flags.Add(s, &cost, "cost", "the request's cost of `N` hits",
+			"`FILE` with the rules, as YAML or in envoyproxy/ratelimit's format")
+		flags.Add(s, &cost, "cost", "charge the request `N` hits",
 			flags.Int(1, int(window.MaxCount)))
-		s.BoolVar(&asJSON, "json", false, "print JSON, as POST /v1/explain answers")
+		s.BoolVar(&asJSON, "json", false, "print JSON, as POST /v1/explain does")
 	})
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		result, err := explain(file, cost, cmd.InOrStdin())

@@ -109,7 +109,7 @@ func (f *fleetFlags) who() console.Who {
 	if host, err := os.Hostname(); err == nil {
 		who.From = host
 	}
-	who.Name = cmp.Or(who.Name, "unknown")
+	who.Name = cmp.Or(who.Name, fmt.Sprintf("uid %d", os.Getuid())) // a container knows no names
 	return who
 }
 

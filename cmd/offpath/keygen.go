@@ -14,16 +14,17 @@ import (
 
 const keygenSummary = `Makes a key that signs rules or blocks.
 
-With FILE it writes the key there, readable by nobody else, and prints the public key, which
-checkers and aggregators get; the file must not exist yet. Without FILE it prints two lines, the key
-and the public key. Make one pair for rules, for operators, and another for blocks (entries), for
-operators and aggregators. They are nkeys of an account, as "nsc generate nkey --account" makes
-them, too.`
+With FILE it writes the key there, readable only by you, and prints the public key, which checkers
+and aggregators need; the file must not exist yet. Without FILE it prints the key and the public
+key, each on a line. Make one pair for rules, which operators hold, and another for blocks
+(entries), which operators and aggregators hold. The keys are account nkeys, as from
+"nsc generate nkey --account".`
 
 func newKeygen() *cobra.Command {
 	var out output
 	cmd := &cobra.Command{
 		Use: "keygen [FILE]", Short: "make a key that signs rules or blocks", Long: keygenSummary,
+		Example: "  offpath keygen rules.key",
 		Args: func(_ *cobra.Command, files []string) error {
 			if len(files) > 1 {
 				return flags.Usagef("want one FILE at most, and there are %d", len(files))

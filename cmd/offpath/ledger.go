@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -21,10 +20,10 @@ import (
 )
 
 const ledgerSummary = `
-Prints what became of every hit that was ever reported, by rule: counted, late (it came after its
-bucket had left every window) or refused (its bucket was too far in the future); how many hits
-settlements gave back (refunded) and added (settled; these are among the first three); and hits of
-keys for which there was no room (overflow).`
+Prints, for each rule, what became of all hits ever reported: counted, late (after their bucket had
+left every window) or refused (too far in the future); how many of them settlements gave back
+(refunded) or added (settled); and hits of keys for which there was no room (overflow). It reads
+Redis.`
 
 // ledgerTimeout is how long Redis may take to answer.
 const ledgerTimeout = 10 * time.Second
@@ -33,7 +32,8 @@ func newLedger() *cobra.Command {
 	o, access, out := redisstore.Options{Namespace: natsconn.DefaultNamespace}, redisconn.Access{}, output{}
 	cmd := &cobra.Command{
 		Use: "ledger", Short: "print what became of every hit", Long: ledgerSummary,
-		Args: flags.NoArguments,
+		Example: "  offpath ledger --redis redis://127.0.0.1:6379",
+		Args:    flags.NoArguments,
 	}
 	flags.Topic(cmd, "Fleet", func(s *pflag.FlagSet) {
 		redisconn.AddURL(s, &o.URL)
@@ -43,7 +43,10 @@ func newLedger() *cobra.Command {
 	flags.Topic(cmd, "Output", out.addFlags)
 	flags.Topic(cmd, "Access to Redis", access.AddFlags)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if err := cmp.Or(flags.Required("redis", o.URL), access.Check(o.URL)); err != nil {
+		if o.URL == "" {
+			return flags.Usagef("--redis URL is needed, or a context that has it (offpath context --help)")
+		}
+		if err := access.Check(o.URL); err != nil {
 			return err
 		}
 		ledger, err := readLedger(cmd.Context(), &access, o)

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 
 	"github.com/redis/go-redis/v9"
@@ -26,7 +27,8 @@ func main() {
 }
 
 const summary = `
-Operates a fleet of offpath, a distributed rate limiter: its rules, its keys, its counts.`
+Shows and changes what a fleet of offpath, a distributed rate limiter, does: its rules, its counts,
+its blocks. "offpath demo" starts one to try.`
 
 // run runs the command and returns its exit status, as [flags.Environment.Run] does.
 func run(
@@ -39,8 +41,9 @@ func run(
 
 func newCommand(e flags.Environment) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "offpath", Long: summary, Version: version.Get().Line("offpath"),
-		Args: flags.NoArguments, RunE: flags.NeedsCommand,
+		Use: "offpath COMMAND", Long: summary,
+		Version: strings.TrimPrefix(version.Get().Line("offpath"), "offpath "), // once is enough
+		Args:    flags.NoArguments, RunE: flags.NeedsCommand,
 	}
 	cmd.AddCommand(newRules(e), newTop(), newFleet(), newGet(e), newExplain(), newBlock(e),
 		newUnblock(e), newReset(e), newLedger(), newKeygen(), newContext(), checker.NewDemo())

@@ -31,8 +31,21 @@ type act func(
 	ctx context.Context, conn *nats.Conn, stderr io.Writer,
 ) (value any, text string, err error)
 
+// examples are those of the commands' help, by their usage.
+var examples = map[string]string{
+	"top":   "  offpath top --nats nats://127.0.0.1:4222\n  offpath top --context prod",
+	"fleet": "  offpath fleet --nats nats://127.0.0.1:4222",
+	"get KEY": "  offpath get kristie\n" +
+		"  offpath get 'kristie|createURL' --rule create-per-user",
+	"block KEY":   "  offpath block mallory --rule per-user --for 24h",
+	"unblock KEY": "  offpath unblock mallory --rule per-user",
+	"reset KEY":   "  offpath reset kristie --rule per-user",
+}
+
 func (o *operation) command(use, short, long string, do act) *cobra.Command {
-	cmd := &cobra.Command{Use: use, Short: short, Long: long, Args: flags.NoArguments}
+	cmd := &cobra.Command{
+		Use: use, Short: short, Long: long, Example: examples[use], Args: flags.NoArguments,
+	}
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if err := o.check(); err != nil {
 			return err
@@ -90,30 +103,29 @@ func (o *operation) sign(cmd *cobra.Command) *cobra.Command {
 }
 
 const getKeySummary = `
-Prints what the fleet has counted of a key: the hits in the window, how many more fit, when there is
-room again, and whether it is blocked. Hits of the last moments that checkers have not reported yet
-are missing. A key is what its rule makes of a request's attributes, joined by |; where keys are
-hashed, it is the hash.`
+Prints what the fleet has counted for a key: the hits in its window, how many more fit, when there
+is room again, and whether the key is blocked. Hits that checkers have not reported yet are missing.
+KEY is the values of the rule's attributes, joined by |, or their hash where keys are hashed.`
 
 func newGet(e flags.Environment) *cobra.Command {
 	o := &operation{}
-	cmd := o.command("get KEY", "print what the fleet has counted of a key", getKeySummary,
+	cmd := o.command("get KEY", "print what is counted for a key", getKeySummary,
 		func(ctx context.Context, conn *nats.Conn, _ io.Writer) (any, string, error) {
 			var found []console.KeyView
 			q := console.Question{Rule: o.rule, Key: status.Text(o.key)}
 			err := console.Ask(ctx, conn, o.namespace, "get", q, &found)
 			return found, keysText(found), err
 		})
-	return o.takeKey(e, cmd, "`NAME` of the rule to look under; without it, all that know the key")
+	return o.takeKey(e, cmd, "`NAME` of the key's rule; without it, every rule that has counted the key")
 }
 
 const resetSummary = `
-Gives back all hits of a key that the fleet has counted, as if they had never been: the ledger
-counts them as refunded. Checkers that deny the key learn of it at once. The audit log records it.`
+Sets a key's count to zero. The ledger has the hits as refunded. Checkers that deny the key learn of
+it at once.`
 
 func newReset(e flags.Environment) *cobra.Command {
 	o := &operation{}
-	return o.change(e, o.command("reset KEY", "give back the hits of a key", resetSummary,
+	return o.change(e, o.command("reset KEY", "set a key's count to zero", resetSummary,
 		func(ctx context.Context, conn *nats.Conn, stderr io.Writer) (any, string, error) {
 			var after console.KeyView
 			err := console.Ask(ctx, conn, o.namespace, "reset", o.question(), &after)
@@ -122,13 +134,11 @@ func newReset(e flags.Environment) *cobra.Command {
 }
 
 const blockSummary = `
-Keeps a key out at every checker for a time, whatever its count is, within a moment and also at
-checkers that start meanwhile. It needs JetStream, and works without an aggregator, too. The audit
-log records it.`
+Denies a key at every checker for a time, whatever its count. It needs JetStream, but no aggregator.`
 
 func newBlock(e flags.Environment) *cobra.Command {
 	o := &operation{span: time.Hour}
-	cmd := o.change(e, o.command("block KEY", "keep a key out for a time", blockSummary,
+	cmd := o.change(e, o.command("block KEY", "deny a key for a time", blockSummary,
 		func(ctx context.Context, conn *nats.Conn, stderr io.Writer) (any, string, error) {
 			until := time.Now().Add(o.span)
 			b := console.BlockView{Rule: o.rule, Key: status.Text(o.key), Until: until}
@@ -146,16 +156,16 @@ func newBlock(e flags.Environment) *cobra.Command {
 			return b, text, unwritten(err, stderr)
 		}))
 	flags.Topic(cmd, "Key", func(s *pflag.FlagSet) {
-		flags.Add(s, &o.span, "for", "`DURATION` of the block, such as 10m or 24h",
+		flags.Add(s, &o.span, "for", "how long, a `DURATION` such as 10m or 24h",
 			flags.Duration(time.Second, blocks.MaxSpan))
 	})
 	return o.sign(cmd)
 }
 
 func newUnblock(e flags.Environment) *cobra.Command {
-	const summary = "Ends a key's block. The audit log records it."
+	const summary = "Ends the block of a key."
 	o := &operation{}
-	return o.sign(o.change(e, o.command("unblock KEY", "end a key's block", summary,
+	return o.sign(o.change(e, o.command("unblock KEY", "end the block of a key", summary,
 		func(ctx context.Context, conn *nats.Conn, stderr io.Writer) (any, string, error) {
 			q := o.question()
 			err := console.Ask(ctx, conn, o.namespace, "unblock", q, new(struct{}))

@@ -17,11 +17,11 @@ import (
 )
 
 const topSummary = `
-Prints the rules with their decisions over the whole fleet, and the keys that are used and denied
-most, as estimated for the last minute.`
+Prints the decisions of each rule over the whole fleet, and the keys with the most hits and denials,
+estimated over the last minute.`
 
 func newTop() *cobra.Command {
-	return newView("top", "print the fleet's rules and its most used keys", topSummary, topText,
+	return newView("top", "print the busiest rules and keys", topSummary, topText,
 		func(v console.View) any {
 			return struct {
 				Heard  console.Heard      `json:"heard"`
@@ -33,7 +33,7 @@ func newTop() *cobra.Command {
 }
 
 const fleetSummary = `
-Prints the checkers and aggregators of the fleet, their health, and which keys are blocked.`
+Prints the fleet's checkers and aggregators, their health, and the blocked keys.`
 
 func newFleet() *cobra.Command {
 	return newView("fleet", "print checkers, aggregators and blocked keys", fleetSummary, fleetText,

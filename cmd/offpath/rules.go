@@ -21,8 +21,12 @@ const rulesTimeout = 10 * time.Second
 
 func newRules(e flags.Environment) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "rules", Short: "read and write the fleet's rules",
-		Long: "Reads and writes the rules in the fleet's bucket in NATS JetStream.",
+		Use: "rules COMMAND", Short: "read and write the fleet's rules",
+		Long: "Reads and writes the fleet's rules, which are in a bucket in NATS JetStream.",
+		Example: "  offpath rules validate -f rules.yaml\n" +
+			"  offpath rules diff -f rules.yaml --nats nats://127.0.0.1:4222\n" +
+			"  offpath rules apply -f rules.yaml --nats nats://127.0.0.1:4222\n" +
+			"  offpath rules get --revision 3 | offpath rules apply -f -",
 		Args: flags.NoArguments, RunE: flags.NeedsCommand,
 	}
 	cmd.AddCommand(newApply(), newGetRules(), newList(), newDelete(e), newHistory(), newValidate(),
@@ -70,7 +74,7 @@ func (f *rulesFlags) command(use, short, long string, do inBucket) *cobra.Comman
 func (f *rulesFlags) takeFile(cmd *cobra.Command) *cobra.Command {
 	flags.Topic(cmd, "Rules", func(s *pflag.FlagSet) {
 		s.StringVarP(&f.file, "file", "f", "",
-			"`FILE` with the rules, as YAML; - is standard input")
+			"`FILE` with the rules, as YAML; - for standard input")
 	})
 	cmd.PreRunE = func(cmd *cobra.Command, _ []string) error {
 		if f.file == "" {
@@ -89,7 +93,7 @@ func (f *rulesFlags) takeFile(cmd *cobra.Command) *cobra.Command {
 // takeRevision has a command read a revision.
 func (f *rulesFlags) takeRevision(cmd *cobra.Command) *cobra.Command {
 	flags.Topic(cmd, "Rules", func(s *pflag.FlagSet) {
-		flags.Add(s, &f.revision, "revision", "number `N` of an older revision; without it, the newest", flags.Uint64)
+		flags.Add(s, &f.revision, "revision", "print revision `N` instead of the newest", flags.Uint64)
 	})
 	return cmd
 }
@@ -97,9 +101,9 @@ func (f *rulesFlags) takeRevision(cmd *cobra.Command) *cobra.Command {
 // takeWrite has a command write into the bucket.
 func (f *rulesFlags) takeWrite(cmd *cobra.Command) *cobra.Command {
 	flags.Topic(cmd, "Rules", func(s *pflag.FlagSet) {
-		flags.Add(s, &f.revision, "revision", "write only if revision `N` is the newest, 0 for "+
-			"none; without it, the one that is there when the command starts", flags.Uint64)
-		s.BoolVar(&f.dryRun, "dry-run", false, "print what would change, and change nothing")
+		flags.Add(s, &f.revision, "revision", "write only if revision `N` is still the newest; 0 if "+
+			"there are no rules yet; by default the newest at the start", flags.Uint64)
+		s.BoolVar(&f.dryRun, "dry-run", false, "print what would change, without changing it")
 	})
 	flags.Topic(cmd, "Signatures", func(s *pflag.FlagSet) { f.keys.AddSigning(s, signing.Rules) })
 	flags.Topic(cmd, "Audit log", f.addAs)

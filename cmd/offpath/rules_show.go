@@ -41,12 +41,12 @@ func infoOf(e natssource.Entry) revisionInfo {
 }
 
 const getSummary = `
-Prints the text of the set that is there, as it was written, or of an older revision, which
-"get --revision N | apply -f -" brings back.`
+Prints the fleet's rules as they were written, or an older revision, which
+"offpath rules get --revision N | offpath rules apply -f -" brings back.`
 
 func newGetRules() *cobra.Command {
 	f := &rulesFlags{}
-	return f.takeRevision(f.command("get", "print the set's text", getSummary,
+	return f.takeRevision(f.command("get", "print the rules", getSummary,
 		func(ctx context.Context, b *natssource.Bucket, stdout io.Writer) error {
 			e, err := f.entry(ctx, b)
 			if err != nil {
@@ -68,7 +68,7 @@ func (f *rulesFlags) entry(ctx context.Context, b *natssource.Bucket) (natssourc
 }
 
 func newList() *cobra.Command {
-	const summary = "Prints a line for each rule of the set that is there, or of an older revision."
+	const summary = "Prints a line for each of the fleet's rules, or those of an older revision."
 	f := &rulesFlags{}
 	return f.takeRevision(f.command("list", "print one line for each rule", summary,
 		func(ctx context.Context, b *natssource.Bucket, stdout io.Writer) error {
@@ -96,9 +96,8 @@ func newList() *cobra.Command {
 }
 
 const historySummary = `
-Prints the revisions that the bucket remembers, the last 64, oldest first: number, time, size in
-bytes and digest; and, with --rules-public-keys, which of them lacked a trusted signature, and so
-never counted.`
+Prints the last 64 revisions, oldest first: number, time, size in bytes and digest. With
+--rules-public-keys it also says which lack a trusted signature, and so were never in force.`
 
 func newHistory() *cobra.Command {
 	f := &rulesFlags{}
@@ -129,8 +128,8 @@ func (r revisionInfo) content() string {
 func newValidate() *cobra.Command {
 	f := &rulesFlags{}
 	cmd := &cobra.Command{
-		Use: "validate", Short: "say whether a file is a good set; it needs no NATS",
-		Long: "Says whether a file is a good set, and if not, where and why not. It needs no NATS.",
+		Use: "validate", Short: "check a file; this needs no NATS",
+		Long: "Checks a file of rules, and says where and why it is invalid. It needs no NATS.",
 		Args: flags.NoArguments,
 	}
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
@@ -167,9 +166,9 @@ func plainMistake(e *rules.Error) map[string]any {
 }
 
 func newDiff() *cobra.Command {
-	const summary = "Prints how a file differs from the set that is there: what apply would write."
+	const summary = "Prints how a file differs from the fleet's rules: what apply would change."
 	f := &rulesFlags{}
-	return f.takeFile(f.command("diff", "print how a file differs from the set", summary,
+	return f.takeFile(f.command("diff", "print how a file differs from the fleet's rules", summary,
 		func(ctx context.Context, b *natssource.Bucket, stdout io.Writer) error {
 			there, err := f.read(ctx, b)
 			if err != nil {

@@ -18,14 +18,13 @@ import (
 )
 
 const applySummary = `
-Writes a set of rules into the fleet's bucket, in place of the set that is there. Every checker with
---rules nats takes it over at once, if it is signed where checkers want that. Bad rules are refused,
-with line and reason, and nothing changes; nor does it if somebody else writes at the same time. The
-first set creates the bucket.`
+Replaces the fleet's rules with those of a file. Every checker with --rules nats follows at once.
+Invalid rules are refused, with line and reason, and so is a write at the same time as somebody
+else's. The first set of rules creates the bucket. The audit log names you.`
 
 func newApply() *cobra.Command {
 	f := &rulesFlags{}
-	cmd := f.command("apply", "write a set of rules", applySummary,
+	cmd := f.command("apply", "replace the fleet's rules", applySummary,
 		func(ctx context.Context, b *natssource.Bucket, stdout io.Writer) error {
 			there, err := f.read(ctx, b)
 			if err != nil {
@@ -34,20 +33,20 @@ func newApply() *cobra.Command {
 			return f.write(ctx, b, there, f.rules, stdout)
 		})
 	flags.Topic(cmd, "Rules", func(s *pflag.FlagSet) {
-		flags.Add(s, &f.replicas, "replicas", "keep the bucket on `N` servers of a NATS cluster, "+
-			"if this command creates it", flags.Int(1, 5))
+		flags.Add(s, &f.replicas, "replicas", "keep the bucket on `N` servers of a NATS cluster "+
+			"when this command creates it", flags.Int(1, 5))
 	})
 	return f.takeWrite(f.takeFile(cmd))
 }
 
 const deleteSummary = `
-Takes rules out of the set that is there, by name. The others stay as they are, but for blank lines
-between them. The last rule cannot be taken out.`
+Removes rules by name. The others stay as they are, except for blank lines between them. The last
+rule cannot be removed.`
 
 func newDelete(e flags.Environment) *cobra.Command {
 	f := &rulesFlags{}
 	var names []string
-	cmd := f.command("delete NAME…", "take rules out of the set", deleteSummary,
+	cmd := f.command("delete NAME…", "remove rules", deleteSummary,
 		func(ctx context.Context, b *natssource.Bucket, stdout io.Writer) error {
 			there, err := f.read(ctx, b)
 			switch {

@@ -123,7 +123,7 @@ func TestHelpAndVersion(t *testing.T) {
 			}
 		}
 	}
-	ends(t, nil, []string{"--version"}, 0, "offpath devel ")
+	ends(t, nil, []string{"--version"}, 0, "offpath devel (")
 	ends(t, nil, []string{"ledger", "--version"}, 0, "offpath devel ")
 }
 

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"slices"
 	"strings"
@@ -234,7 +235,7 @@ func TestHelpAndVersion(t *testing.T) {
 			"\nReading:\n  -f, --file FILE", "[TOOL_FILE]\n", "--log-level LEVEL",
 			"[TOOL_LOG_LEVEL] (default INFO)\n",
 			"\nServing:\n", "at most N keys [TOOL_MAX_KEYS] (default 7)\n",
-			"\n      TOOL_PASSWORD   the password (only as a variable)\n",
+			"\n      TOOL_PASSWORD   the password (environment only)\n",
 			"\nOther:\n", "-h, --help", "--version") {
 			if got.status != 0 || got.ran != "" || got.stderr != "" || !strings.Contains(got.stdout, want) {
 				t.Errorf("%s: status %d, stderr %q, no %q in:\n%s", args, got.status, got.stderr, want, got.stdout)
@@ -276,5 +277,63 @@ func TestNumbers(t *testing.T) {
 		if _, err := Float(0.5, 2)(text); (err == nil) != ok {
 			t.Errorf("Float: %q: error %v", text, err)
 		}
+	}
+}
+
+// TestSaved: what is saved counts where neither an argument nor a variable says otherwise, and
+// names of other commands' flags do not matter.
+func TestSaved(t *testing.T) {
+	saved := map[string]string{"listen": ":1", "max-keys": "1", "flush": "1ms", "loud": "1"}
+	for _, test := range []struct {
+		args, env, want, refused string
+		err                      error
+	}{
+		{"", "", ":1 1 1ms", "", nil},
+		{"--max-keys 2", "TOOL_FLUSH=2ms", ":1 2 2ms", "", nil},
+		{"", "TOOL_MAX_KEYS=11", "", "TOOL_MAX_KEYS: ", nil},
+		{"", "", "", "tool: gone\n", errors.New("gone")},
+	} {
+		c, got := call{settings: defaults}, ""
+		root := &cobra.Command{Use: "tool", Args: NoArguments, RunE: func(*cobra.Command, []string) error {
+			got = fmt.Sprint(c.address, " ", c.n, " ", c.flush)
+			return nil
+		}}
+		c.addFlags(root)
+		var said bytes.Buffer
+		e := Environment{Prefix: "TOOL_", Getenv: getenv(test.env), Stdout: &said, Stderr: &said}
+		e.Saved = func(*cobra.Command) (string, map[string]string, error) { return "the attic", saved, test.err }
+		e.Run(context.Background(), root, strings.Fields(test.args))
+		if got != test.want || !strings.Contains(said.String(), test.refused) || (test.refused == "") != (said.Len() == 0) {
+			t.Errorf("%s %s: %q, want %q; said %q", test.args, test.env, got, test.want, &said)
+		}
+	}
+	saved["max-keys"] = "11"
+	c := call{settings: defaults}
+	root := &cobra.Command{Use: "tool", RunE: func(*cobra.Command, []string) error { return nil }}
+	c.addFlags(root)
+	var said bytes.Buffer
+	e := Environment{Prefix: "TOOL_", Getenv: getenv(""), Stdout: &said, Stderr: &said}
+	e.Saved = func(*cobra.Command) (string, map[string]string, error) { return "the attic", saved, nil }
+	if status := e.Run(context.Background(), root, nil); status != 1 || !strings.Contains(said.String(), "tool: the attic: max-keys: \"11\": want") {
+		t.Errorf("a bad value: %d, %s", status, &said)
+	}
+}
+
+// TestHelpsOrder: examples come before flags, and what a command is about before access and help.
+func TestHelpsOrder(t *testing.T) {
+	root := &cobra.Command{Use: "tool", Short: "does", Example: "  tool --a x", Run: func(*cobra.Command, []string) {}}
+	var a, b string
+	Topic(root, "Access to things", func(s *pflag.FlagSet) { s.StringVar(&a, "a", "", "`A`") })
+	Topic(root, "Things", func(s *pflag.FlagSet) { s.StringVar(&b, "b", "", "`B`") })
+	var said bytes.Buffer
+	e := Environment{Prefix: "TOOL_", Getenv: getenv(""), Stdout: &said, Stderr: &said}
+	e.Run(context.Background(), root, []string{"--help"})
+	at := -1
+	for _, want := range []string{"Examples:\n  tool --a x\n", "\nThings:\n", "\nAccess to things:\n", "\nOther:\n"} {
+		next := strings.Index(said.String(), want)
+		if next <= at {
+			t.Errorf("%q is not where it belongs in\n%s", want, &said)
+		}
+		at = next
 	}
 }

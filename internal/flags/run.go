@@ -54,6 +54,7 @@ func (e Environment) Run(ctx context.Context, root *cobra.Command, args []string
 		understood = true
 		return e.Read(cmd)
 	}
+	root.InitDefaultCompletionCmd(args...)
 	prepare(root)
 	cmd, err := root.ExecuteContextC(ctx)
 	if err == nil {
@@ -78,6 +79,9 @@ func prepare(cmd *cobra.Command) {
 	cmd.Flags().BoolP("help", "h", false, "print this help")
 	cmd.Flags().Bool("version", false, "print the version")
 	for _, c := range cmd.Commands() {
+		if c.Name() == "completion" {
+			c.Short = "print a script with which a shell completes commands and flags"
+		}
 		c.Version = cmd.Version
 		prepare(c)
 	}
@@ -126,6 +130,17 @@ func (e Environment) readSaved(cmd *cobra.Command) error {
 	return nil
 }
 
+// rank puts what a command is about before what most commands have in common.
+func rank(heading string) int {
+	switch {
+	case heading == "Other":
+		return 2
+	case strings.HasPrefix(heading, "Access to "):
+		return 1
+	}
+	return 0
+}
+
 // help prints the usage of a command, its commands, and its flags by topic.
 func (e Environment) help(cmd *cobra.Command, _ []string) {
 	w := cmd.OutOrStdout()
@@ -143,7 +158,7 @@ func (e Environment) help(cmd *cobra.Command, _ []string) {
 		}
 	}
 	fmt.Fprint(w,
-		"\nA flag beats the environment variable beside it, the variable beats the default.\n")
+		"\nA flag overrides the environment variable beside it.\n")
 	var headings []string
 	topics := map[string]*pflag.FlagSet{}
 	secrets := map[string]string{}
@@ -154,14 +169,18 @@ func (e Environment) help(cmd *cobra.Command, _ []string) {
 			topics[heading] = &pflag.FlagSet{}
 		}
 		if _, ok := f.Value.(secret); ok {
-			secrets[heading] += fmt.Sprintf("      %s   %s (only as a variable)\n", e.variable(f),
+			secrets[heading] += fmt.Sprintf("      %s   %s (environment only)\n", e.variable(f),
 				f.Usage)
 		}
 		if topicOf(f) != "" {
 			shown.Usage += " [" + e.variable(f) + "]"
 		}
+		if shown.NoOptDefVal != "" { // --json rather than --json[=true|false]
+			shown.Value, shown.NoOptDefVal = struct{ pflag.Value }{f.Value}, ""
+		}
 		topics[heading].AddFlag(&shown)
 	})
+	slices.SortStableFunc(headings, func(a, b string) int { return cmp.Compare(rank(a), rank(b)) })
 	for _, heading := range headings {
 		topics[heading].SortFlags = false
 		fmt.Fprintf(w, "\n%s:\n%s%s", heading, topics[heading].FlagUsagesWrapped(100),

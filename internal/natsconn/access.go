@@ -37,17 +37,16 @@ type Access struct {
 
 // AddFlags adds the flags --nats-ca and so on, which are the same for every command.
 func (a *Access) AddFlags(s *pflag.FlagSet) {
-	s.StringVar(&a.CA, "nats-ca", "", "`FILE` with the certificates of the authorities to trust "+
-		"for NATS, in place of the system's; this, --nats-cert or a URL with tls:// makes the "+
-		"connection TLS")
-	s.StringVar(&a.Cert, "nats-cert", "", "`FILE` with the certificate to show to NATS")
-	s.StringVar(&a.Key, "nats-key", "", "`FILE` with the key of that certificate")
+	s.StringVar(&a.CA, "nats-ca", "", "`FILE` with the CA certificates to trust for NATS "+
+		"instead of the system's; this, --nats-cert or a tls:// URL turns on TLS")
+	s.StringVar(&a.Cert, "nats-cert", "", "`FILE` with the client certificate for NATS")
+	s.StringVar(&a.Key, "nats-key", "", "`FILE` with the key of the client certificate")
 	s.StringVar(&a.Creds, "nats-creds", "",
-		"`FILE` with a user's credentials for NATS, a JWT and a seed")
-	s.StringVar(&a.NKey, "nats-nkey", "", "`FILE` with the seed of a user's nkey for NATS")
+		"`FILE` with NATS credentials: a user's JWT and seed")
+	s.StringVar(&a.NKey, "nats-nkey", "", "`FILE` with the seed of a NATS user's nkey")
 	s.StringVar(&a.User, "nats-user", "", "`NAME` of the NATS user")
-	s.StringVar(&a.PasswordFile, "nats-password-file", "", "`FILE` with the password of that user")
-	flags.AddSecret(s, &a.Password, "nats-password", "password of that user, if it is in no file")
+	s.StringVar(&a.PasswordFile, "nats-password-file", "", "`FILE` with the password of the NATS user")
+	flags.AddSecret(s, &a.Password, "nats-password", "password of the NATS user, if it is not in a file")
 }
 
 // Check returns a usage error if the settings do not make sense together, or with the URL.

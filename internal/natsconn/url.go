@@ -20,9 +20,9 @@ const DefaultNamespace = "offpath"
 // default.
 func AddFleetFlags(s *pflag.FlagSet, servers, namespace *string) {
 	flags.Add(s, servers, "nats",
-		"`URL` of the fleet's NATS; for several servers of a cluster, with commas between", URL)
+		"`URL` of the fleet's NATS server; separate several servers of a cluster by commas", URL)
 	flags.Add(s, namespace, "namespace",
-		"`NAME` of the fleet: fleets of different names can share NATS and Redis", Name)
+		"`NAME` of the fleet; fleets with different names can share NATS and Redis", Name)
 }
 
 // Name takes a name that can be part of a NATS subject: 1 to 64 letters, digits, '-' and '_'.

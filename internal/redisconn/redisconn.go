@@ -28,20 +28,20 @@ type Access struct {
 
 // AddURL adds the flag --redis.
 func AddURL(s *pflag.FlagSet, url *string) {
-	flags.Add(s, url, "redis", "`URL` of Redis: redis://, or rediss:// for TLS; several with "+
-		"commas between are a Cluster; ?master_name= asks Sentinels", URL)
+	flags.Add(s, url, "redis", "`URL` of Redis: redis://, or rediss:// for TLS; several, "+
+		"separated by commas, for a Cluster; with ?master_name= for Sentinel", URL)
 }
 
 // AddFlags adds the flags --redis-ca and so on, which are the same for every command.
 func (a *Access) AddFlags(s *pflag.FlagSet) {
-	s.StringVar(&a.CA, "redis-ca", "", "`FILE` with the certificates of the authorities to trust "+
-		"for Redis, in place of the system's")
-	s.StringVar(&a.Cert, "redis-cert", "", "`FILE` with the certificate to show to Redis")
-	s.StringVar(&a.Key, "redis-key", "", "`FILE` with the key of that certificate")
+	s.StringVar(&a.CA, "redis-ca", "", "`FILE` with the CA certificates to trust for Redis "+
+		"instead of the system's")
+	s.StringVar(&a.Cert, "redis-cert", "", "`FILE` with the client certificate for Redis")
+	s.StringVar(&a.Key, "redis-key", "", "`FILE` with the key of the client certificate")
 	s.StringVar(&a.User, "redis-user", "",
-		"`NAME` of a user of Redis' ACL, in place of the default user")
-	s.StringVar(&a.PasswordFile, "redis-password-file", "", "`FILE` with the password of that user")
-	flags.AddSecret(s, &a.Password, "redis-password", "password of that user, if it is in no file")
+		"`NAME` of the Redis ACL user, instead of the default user")
+	s.StringVar(&a.PasswordFile, "redis-password-file", "", "`FILE` with the password of the Redis user")
+	flags.AddSecret(s, &a.Password, "redis-password", "password of the Redis user, if it is not in a file")
 }
 
 // Check returns a usage error if the settings do not make sense together, or with the URL, which is

@@ -164,65 +164,65 @@ func (c *config) addFleetFlags(s *pflag.FlagSet) {
 }
 
 func (c *config) addRulesFlags(s *pflag.FlagSet) {
-	s.StringVar(&c.rulesFrom, "rules", "", "`FILE|nats` with the rules: a YAML file, or nats for "+
-		"the fleet's bucket; both are watched (write ./nats for a file called nats)")
+	s.StringVar(&c.rulesFrom, "rules", "", "where the rules are, `FILE|nats`: a YAML file, or the "+
+		"fleet's bucket in NATS; changes are followed (./nats is a file called nats)")
 	c.rulesKeys.AddPublic(s, signing.Rules)
 	c.entriesKeys.AddPublic(s, signing.Entries)
-	flags.Add(s, &c.cacheDir, "cache-dir", "`DIR|none` to keep the bucket's rules and the blocks "+
-		"in force in, for a start while NATS is away; by default systemd's StateDirectory",
+	flags.Add(s, &c.cacheDir, "cache-dir", "directory `DIR|none` that keeps rules and blocks "+
+		"for a start while NATS is away; by default systemd's StateDirectory",
 		cacheDirectory)
 }
 
 func (c *config) addAddressFlags(s *pflag.FlagSet) {
 	flags.Add(s, &c.listen, "listen", "`ADDRESS` of the HTTP API, as host:port", flags.Address)
-	flags.Add(s, &c.grpc, "grpc", "`ADDRESS|none` of Envoy's rate limit service v3 and its quota "+
-		"service, as host:port", grpcAddress)
-	flags.Add(s, &c.envoyHeaders, "envoy-headers", "`WHICH` headers Envoy is asked to add to its "+
+	flags.Add(s, &c.grpc, "grpc", "`ADDRESS|none` of the gRPC API (Envoy's rate limit service v3 "+
+		"and quota service), as host:port", grpcAddress)
+	flags.Add(s, &c.envoyHeaders, "envoy-headers", "`WHICH` rate limit headers Envoy adds to its "+
 		"response: none, ratelimit (RateLimit-Limit and so on) or x-ratelimit", readEnvoyHeaders)
-	flags.Add(s, &c.admin, "admin", "`ADDRESS` of /metrics, /healthz and /readyz", flags.Address)
+	flags.Add(s, &c.admin, "admin", "`ADDRESS` of /metrics, /healthz and /readyz, as host:port", flags.Address)
 	c.origins.AddFlags(s, "the HTTP API and /metrics")
-	flags.AddSecret(s, &c.consoleToken, "console-token", "tokens of the people who may block and "+
-		"reset keys at the demo's console, NAME:TOKEN or TOKEN")
-	flags.Add(s, &c.stopDelay, "stop-delay", "`DURATION` between the order to stop and the end of "+
-		"serving; /readyz answers 503 meanwhile, so that load balancers take notice",
+	flags.AddSecret(s, &c.consoleToken, "console-token", "tokens of people who may block and reset "+
+		"keys at the embedded console, NAME:TOKEN or TOKEN")
+	flags.Add(s, &c.stopDelay, "stop-delay", "go on serving for this `DURATION` once told to stop, "+
+		"with /readyz answering 503, so that load balancers notice",
 		flags.Duration(0, 5*time.Minute))
 }
 
 func (c *config) addReportFlags(s *pflag.FlagSet) {
-	flags.Add(s, &c.flush, "flush", "longest `DURATION` until hits are reported",
+	flags.Add(s, &c.flush, "flush", "longest `DURATION` before hits are reported",
 		flags.Duration(time.Millisecond, time.Minute))
-	flags.Add(s, &c.quietFor, "quiet-for", "the same `DURATION` for keys far below their limit; a "+
+	flags.Add(s, &c.quietFor, "quiet-for", "the same for keys far below their limit, a `DURATION`; a "+
 		"checker that is killed loses these hits", flags.Duration(time.Millisecond, time.Hour))
-	flags.Add(s, &c.acquire, "acquire", "longest `DURATION` that a request under strict "+
-		"enforcement waits for a permit; 0 for no wait", flags.Duration(0, time.Minute))
+	flags.Add(s, &c.acquire, "acquire", "longest `DURATION` that a request waits for a permit "+
+		"under strict enforcement; 0 to never wait", flags.Duration(0, time.Minute))
 }
 
 func (c *config) addDegradationFlags(s *pflag.FlagSet) {
-	flags.Add(s, &c.expectCheckers, "expect-checkers", "the fleet has `N` checkers "+
-		"at least: until it answers, this one keeps to its share of the limits; 0 to decide by its own hits",
+	flags.Add(s, &c.expectCheckers, "expect-checkers", "assume at least `N` checkers and keep to a share of the limits "+
+		"until the fleet answers; 0 to decide by own hits",
 		flags.Int(0, 1<<16))
 	flags.Add(s, &c.staleAfter, "stale-after",
-		"a shard's counts are stale after `N` hellos, one each 2s, in which nothing of it was answered",
+		"counts of a shard are stale after `N` unanswered hellos, one every 2s",
 		flags.Int(1, mostHellos))
 	flags.Add(s, &c.shareAfter, "share-after",
-		"after `N` this checker keeps to its share of the limits",
+		"after `N` unanswered hellos, keep to a share of the limits",
 		flags.Int(1, mostHellos))
 	flags.Add(s, &c.outageAfter, "outage-after",
-		"after `N` rules with on_outage open or closed decide by that",
+		"after `N` unanswered hellos, rules with on_outage open or closed apply it",
 		flags.Int(1, mostHellos))
 }
 
 func (c *config) addKeyFlags(s *pflag.FlagSet) {
-	flags.Add(s, &c.maxLiveKeys, "max-live-keys", "at most `N` keys with unreported hits or a "+
-		"block, 200 to 400 bytes each", flags.Int(1, maxKeys))
-	flags.Add(s, &c.maxIdleKeys, "max-idle-keys", "remember at most `N` further keys, silent "+
-		"for 35 s, about 400 bytes each; 0 for none", flags.Int(0, maxKeys))
-	s.StringVar(&c.keyHash, "key-hash", "", "`FILE` with a secret of 16 bytes or more, the same "+
-		"for all checkers: NATS and the store see keyed hashes of keys")
-	s.StringVar(&c.receiptKeyFile, "receipt-key-file", "", "`FILE` with the fleet's secret, of 32 "+
-		"bytes or more, that signs receipts; a second line may hold the one before it. Without "+
-		"it, a checker settles only its own receipts, until it restarts")
-	flags.AddSecret(s, &c.receiptKey, "receipt-key", "that secret, if it is in no file")
+	flags.Add(s, &c.maxLiveKeys, "max-live-keys", "hold at most `N` keys with unreported hits or a "+
+		"block, at 200 to 400 bytes each", flags.Int(1, maxKeys))
+	flags.Add(s, &c.maxIdleKeys, "max-idle-keys", "cache at most `N` more keys, idle for 35 s, "+
+		"at about 400 bytes each; 0 for none", flags.Int(0, maxKeys))
+	s.StringVar(&c.keyHash, "key-hash", "", "hash keys with the secret in `FILE`, at least 16 bytes and "+
+		"the same for all checkers, before they leave this process")
+	s.StringVar(&c.receiptKeyFile, "receipt-key-file", "", "`FILE` with the fleet's secret that "+
+		"signs receipts, at least 32 bytes; a second line may hold the previous one. Without it, "+
+		"a checker settles only its own receipts, until it restarts")
+	flags.AddSecret(s, &c.receiptKey, "receipt-key", "that secret, if it is not in a file")
 }
 
 // check refuses settings that do not make sense together, and completes the others.

@@ -47,10 +47,10 @@ func (c *config) addTLSFlags(s *pflag.FlagSet) {
 		p.tls.AddFlags(s, p.flag)
 	}
 	u := &c.tls.upstream
-	s.StringVar(&u.Authorities, "upstream-ca", "", "`FILE` with the certificates of the "+
-		"authorities to trust for --upstream https://…, in place of the system's")
-	s.StringVar(&u.Cert, "upstream-cert", "", "`FILE` with the certificate to show to that service")
-	s.StringVar(&u.Key, "upstream-key", "", "`FILE` with the key of that certificate")
+	s.StringVar(&u.Authorities, "upstream-ca", "", "`FILE` with the CA certificates "+
+		"to trust for --upstream https://… instead of the system's")
+	s.StringVar(&u.Cert, "upstream-cert", "", "`FILE` with the client certificate for that service")
+	s.StringVar(&u.Key, "upstream-key", "", "`FILE` with the key of the client certificate")
 }
 
 // serviceTLS is how the reverse proxy and its service speak TLS.

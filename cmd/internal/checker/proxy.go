@@ -39,27 +39,27 @@ const (
 var outcome = identity.Attribute{Name: "outcome", Value: "charged"}
 
 func (c *config) addClientFlags(s *pflag.FlagSet) {
-	flags.Add(s, &c.trustedProxies, "trusted-proxies", "`LIST|none` of addresses and prefixes of "+
-		"proxies to believe about their clients' addresses, with commas between; by default "+
-		forwardauth.Path+" believes this machine's, and --upstream none", proxyList)
-	flags.Add(s, &c.forwarding, "forwarded-header", "`NAME` of the header in which these proxies "+
-		"give the client's address: X-Forwarded-For or Forwarded", httpidentity.ParseForwarding)
+	flags.Add(s, &c.trustedProxies, "trusted-proxies", "`LIST|none` of proxies, by address or prefix, "+
+		"separated by commas, that are believed about their clients' addresses; by default those "+
+		"of this machine at "+forwardauth.Path+", and none at --upstream", proxyList)
+	flags.Add(s, &c.forwarding, "forwarded-header", "`NAME` of the header with the client's address: "+
+		"X-Forwarded-For or Forwarded", httpidentity.ParseForwarding)
 	flags.Add(s, &c.ipv6Prefix, "ipv6-prefix",
-		"the first `N` bits of an IPv6 address are one client", flags.Int(1, 128))
-	flags.Add(s, &c.rateHeaders, "ratelimit-headers", "`WHICH` headers tell these clients their "+
-		"limits: the number of the IETF's draft, x-ratelimit, ratelimit or none",
+		"take the first `N` bits of an IPv6 address for one client", flags.Int(1, 128))
+	flags.Add(s, &c.rateHeaders, "ratelimit-headers", "`WHICH` headers tell clients their limits: "+
+		"x-ratelimit, ratelimit, none, or the number of an IETF draft",
 		limitheaders.Parse)
 }
 
 func (c *config) addProxyFlags(s *pflag.FlagSet) {
-	flags.Add(s, &c.upstream, "upstream", "`URL` of a service to limit, as a reverse proxy before "+
-		"it: http://, https://, or h2c:// for HTTP/2 without TLS", target)
+	flags.Add(s, &c.upstream, "upstream", "be a reverse proxy for the service at `URL`, which is "+
+		"http://, https://, or h2c:// for HTTP/2 without TLS", target)
 	flags.Add(s, &c.proxy, "proxy", "`ADDRESS` of the reverse proxy, as host:port", flags.Address)
 	flags.Add(s, &c.answer, "upstream-timeout",
-		"longest `DURATION` until the service begins to answer",
+		"longest `DURATION` before the service begins its response",
 		flags.Duration(time.Millisecond, time.Hour))
-	flags.Add(s, &c.chargeOn, "charge-on", "`STATUSES` of the service's answers, such as 401,403, "+
-		"to charge afterwards to the rules that match outcome: charged", statusList)
+	flags.Add(s, &c.chargeOn, "charge-on", "charge responses with these `STATUSES`, such as 401,403, "+
+		"to the rules that match outcome: charged", statusList)
 }
 
 // checkProxy refuses settings of a reverse proxy that does not run.

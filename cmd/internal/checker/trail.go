@@ -50,18 +50,18 @@ const (
 )
 
 func (t *trail) addFlags(s *pflag.FlagSet) {
-	flags.Add(s, &t.logTo, "decision-log", "write a line of JSON for denials to `none|log|nats`: "+
-		"log is stderr, nats a stream in NATS JetStream, log,nats both", readLogTo)
-	flags.Add(s, &t.logSample, "decision-log-sample", "`PART` of the denials to write, drawn by "+
-		"chance; 1 for all", flags.Float(leastSample, 1))
-	flags.Add(s, &t.logBytes, "decision-log-bytes", "at most `N` bytes in the decision log's "+
-		"stream, if it has to be created; the oldest go first", flags.Int(1<<20, mostBytes))
-	flags.Add(s, &t.logAge, "decision-log-age", "`DURATION` that this stream keeps entries for",
+	flags.Add(s, &t.logTo, "decision-log", "where to log denials, a line of JSON each: `none|log|nats`; "+
+		"log is standard error, nats a JetStream stream, log,nats both", readLogTo)
+	flags.Add(s, &t.logSample, "decision-log-sample", "random `PART` of the denials to log; 1 for "+
+		"all", flags.Float(leastSample, 1))
+	flags.Add(s, &t.logBytes, "decision-log-bytes", "bounds the decision log's stream to `N` bytes "+
+		"when it is created; the oldest entries go first", flags.Int(1<<20, mostBytes))
+	flags.Add(s, &t.logAge, "decision-log-age", "how long the stream keeps entries, a `DURATION`",
 		flags.Duration(time.Second, mostAge))
-	flags.Add(s, &t.traceTo, "trace", "`URL` to send OpenTelemetry traces of reports to, by OTLP "+
+	flags.Add(s, &t.traceTo, "trace", "send OpenTelemetry traces of reports to this `URL`, by OTLP "+
 		"over HTTP, such as http://127.0.0.1:4318", tracing.ReadEndpoint)
 	flags.Add(s, &t.traceSample, "trace-sample",
-		"`PART` of the reports to trace, drawn by chance; 1 for all",
+		"random `PART` of the reports to trace; 1 for all",
 		flags.Float(0, 1))
 }
 

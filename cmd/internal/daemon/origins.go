@@ -20,8 +20,8 @@ type Origins string
 
 // AddFlags adds the flag --allow-origin, for what a daemon serves over HTTP.
 func (o *Origins) AddFlags(s *pflag.FlagSet, served string) {
-	flags.Add(s, o, "allow-origin", "`SITES` whose pages may call "+served+
-		" from a browser, such as https://ops.example.com, with commas between; * is all sites",
+	flags.Add(s, o, "allow-origin", "`SITES`, separated by commas, whose pages may call "+served+
+		" from a browser, such as https://ops.example.com; * for all",
 		parseOrigins)
 }
 

@@ -23,11 +23,11 @@ type TLS struct {
 
 // AddFlags adds the flags --NAME-cert, --NAME-key and --NAME-client-ca.
 func (t *TLS) AddFlags(s *pflag.FlagSet, name string) {
-	s.StringVar(&t.Cert, name+"-cert", "", "`FILE` with the certificate to serve TLS 1.2 or newer "+
-		"with at --"+name+"; read again when it changes")
+	s.StringVar(&t.Cert, name+"-cert", "", "`FILE` with the TLS certificate of --"+name+
+		"; read again when it changes")
 	s.StringVar(&t.Key, name+"-key", "", "`FILE` with the key of that certificate")
-	s.StringVar(&t.ClientCA, name+"-client-ca", "", "`FILE` with certificates of authorities; "+
-		"only clients with a certificate of one of them are let in")
+	s.StringVar(&t.ClientCA, name+"-client-ca", "", "`FILE` with CA certificates; "+
+		"only clients with a certificate from one of these CAs may connect")
 }
 
 // Check returns a usage error if the files of the listener of that name do not fit together.

@@ -43,10 +43,9 @@ type Keys struct {
 
 // AddPublic adds the flag of commands that read.
 func (k *Keys) AddPublic(s *pflag.FlagSet, kind Kind) {
-	flags.Add(s, &k.public, string(kind)+"-public-keys", "trust only "+kind.what()+" in the "+
-		"bucket that one of these `KEYS` has signed, as \"offpath keygen\" prints them: one, "+
-		"or two with a comma during a rotation; without any, everybody who can write to the "+
-		"bucket is trusted",
+	flags.Add(s, &k.public, string(kind)+"-public-keys", "trust only "+kind.what()+
+		" signed with one of these public `KEYS` from \"offpath keygen\"; two, separated by a "+
+		"comma, during a rotation; without keys, whoever can write to the bucket is trusted",
 		func(text string) (string, error) {
 			_, err := signature.ParsePublicKeys(text)
 			return text, err
@@ -56,8 +55,8 @@ func (k *Keys) AddPublic(s *pflag.FlagSet, kind Kind) {
 // AddSigning adds the flags of commands that write.
 func (k *Keys) AddSigning(s *pflag.FlagSet, kind Kind) {
 	s.StringVar(&k.file, string(kind)+"-signing-key-file", "", "`FILE` with the key that signs "+
-		kind.what()+", as \"offpath keygen\" makes it; nobody else should be able to read it")
-	flags.AddSecret(s, &k.seed, string(kind)+"-signing-key", "that key, if it is in no file")
+		kind.what()+", from \"offpath keygen\"")
+	flags.AddSecret(s, &k.seed, string(kind)+"-signing-key", "that key, if it is not in a file")
 }
 
 // Opened is what keys are good for.
