@@ -39,7 +39,7 @@ RACE := GORACE=atexit_sleep_ms=20
 OUTAGES := ^(TestEveryHitIsCounted.*|TestReadyKnowsOfADeadNode|TestRedisDies|TestStoreWithACL)$$
 
 # The programs that make test-all runs tests against.
-NEEDED := cc redis chromium nginx caddy haproxy systemd
+NEEDED := cc redis chromium nginx caddy haproxy systemd node python
 
 .PHONY: help
 help: ## List the targets (default)

@@ -18,13 +18,10 @@ import (
 	"github.com/offpath-io/offpath/internal/natssource"
 	"github.com/offpath-io/offpath/internal/status"
 	"github.com/offpath-io/offpath/internal/testing/daemontest"
-	"github.com/offpath-io/offpath/internal/testing/servers"
+	"github.com/offpath-io/offpath/internal/testing/fleettest"
 	"github.com/offpath-io/offpath/internal/testing/servers/serverstest"
 	"github.com/offpath-io/offpath/internal/testing/signaturetest"
-	"github.com/offpath-io/offpath/pkg/aggregate"
-	"github.com/offpath-io/offpath/pkg/aggregate/memstore"
 	"github.com/offpath-io/offpath/pkg/check"
-	"github.com/offpath-io/offpath/pkg/events/natsbus"
 	"github.com/offpath-io/offpath/pkg/identity"
 )
 
@@ -35,21 +32,16 @@ var kristie = identity.Attributes{{Name: "user", Value: "kristie"}}
 // fleet is all that a participant joins: NATS, an aggregator, and the buckets.
 type fleet struct {
 	*testing.T
-	bus    *servers.NATS
-	store  *memstore.Store
+	bus    *fleettest.Fleet
 	rules  *natssource.Bucket
 	blocks *blocks.Bucket
 }
 
 func newFleet(t *testing.T) *fleet {
 	t.Helper()
-	f := &fleet{T: t, bus: serverstest.JetStream(t), store: memstore.New()}
+	f := &fleet{T: t, bus: fleettest.Start(t)}
 	conn := serverstest.Connect(t, f.bus.URL())
-	bus, err := natsbus.NewWorker(conn, offpath.DefaultNamespace)
-	must(t, err)
-	worker, err := aggregate.New(aggregate.Options{Store: f.store, Bus: bus})
-	must(t, err)
-	daemontest.Background(t, worker.Run)
+	var err error
 	f.rules, err = natssource.New(conn, offpath.DefaultNamespace, natssource.Options{})
 	must(t, err)
 	f.blocks, err = blocks.New(conn, offpath.DefaultNamespace, blocks.Options{})
@@ -77,10 +69,7 @@ func (f *fleet) block() {
 	}))
 }
 
-func (f *fleet) counted() int64 {
-	ledger, _ := f.store.Ledger(f.Context())
-	return ledger["per-user"].Counted
-}
+func (f *fleet) counted() int64 { return f.bus.Counted(f, "per-user") }
 
 func (f *fleet) join(o offpath.Options) (*offpath.Participant, *check.Checker) {
 	f.Helper()
