@@ -119,8 +119,9 @@ release: ## Build static binaries, their SBOMs and checksums into dist/: VERSION
 	scripts/release.sh "$(VERSION)" dist
 
 .PHONY: release-test
-release-test: ## Build the commands twice as in a release, and compare
+release-test: ## Build the commands twice as in a release, and compare; get and install this checkout as a module
 	scripts/release-test.sh
+	scripts/install-test.sh
 
 .PHONY: torture
 torture: ## Play faults on a fleet of real processes for MINUTES (10), drawn by SEED (1), with more flags in TORTURE

@@ -92,11 +92,13 @@ func (o Options) alone() bool { return o.NATS == "none" }
 func (o Options) validate() error {
 	switch {
 	case o.NATS == "":
-		return errors.New(`offpath: Options.NATS is empty: want the URL of the fleet's NATS, or "none" for limits of this process alone`)
+		return errors.New(`offpath: Options.NATS is empty: want the URL of the fleet's NATS, ` +
+			`or "none" for limits of this process alone`)
 	case o.Rules != "" && o.RulesFile != "":
-		return errors.New("offpath: Options.Rules and RulesFile: want one of them")
+		return errors.New("offpath: Options.Rules and RulesFile are both set: want one of them")
 	case o.alone() && o.Rules == "" && o.RulesFile == "":
-		return errors.New("offpath: Options.Rules or RulesFile: want one of them, since without NATS there are no others")
+		return errors.New("offpath: Options.Rules and RulesFile are empty: want one of them, " +
+			"since without NATS there are no other rules")
 	case o.Name != "" && !events.IsEpochOf(o.Name, o.Checker.Epoch):
 		return fmt.Errorf("offpath: epoch %x does not belong to name %q", o.Checker.Epoch, o.Name)
 	}

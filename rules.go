@@ -25,8 +25,8 @@ type ruleSource interface {
 	heard() <-chan struct{}
 }
 
-// openRules reads the rules of the options, so that missing or bad ones are an error before anything
-// starts; it returns nil if there are none in them.
+// openRules reads the rules of the options, so that bad ones are an error before anything starts. It
+// returns nil if the options have none.
 func openRules(o Options) (ruleSource, error) {
 	switch {
 	case o.Rules != "":
@@ -56,8 +56,9 @@ func (text) watch(context.Context, *reloadable) {}
 
 func (text) heard() <-chan struct{} { return atOnce }
 
-// executableRevision is the revision of rules that are part of this program: when its file was
-// written, which is the same wherever an image runs, as it is of files of rules.
+// executableRevision is the revision of rules that are part of the program: when its file was
+// written. All checkers that run one image have the same, and a newer image has a higher one. It is
+// 1 if the file cannot be found.
 func executableRevision() uint64 {
 	path, err := os.Executable()
 	if err != nil {
