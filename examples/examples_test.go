@@ -4,6 +4,8 @@ package examples_test
 import (
 	"encoding/json"
 	"fmt"
+	"io"
+	"log"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -165,6 +167,7 @@ func startProxied(t *testing.T, checker string) *proxied {
 	target, err := url.Parse(checker)
 	must(t, err)
 	p, next := &proxied{letGo: make(chan struct{})}, httputil.NewSingleHostReverseProxy(target)
+	next.ErrorLog = log.New(io.Discard, "", 0) // of clients that have not waited
 	p.Server = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if p.hold.Load() {
 			<-p.letGo
