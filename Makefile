@@ -39,7 +39,7 @@ RACE := GORACE=atexit_sleep_ms=20
 OUTAGES := ^(TestEveryHitIsCounted.*|TestReadyKnowsOfADeadNode|TestRedisDies|TestStoreWithACL)$$
 
 # The programs that make test-all runs tests against.
-NEEDED := cc redis chromium nginx caddy haproxy systemd
+NEEDED := cc redis chromium nginx caddy haproxy systemd node python
 
 .PHONY: help
 help: ## List the targets (default)
@@ -119,8 +119,9 @@ release: ## Build static binaries, their SBOMs and checksums into dist/: VERSION
 	scripts/release.sh "$(VERSION)" dist
 
 .PHONY: release-test
-release-test: ## Build the commands twice as in a release, and compare
+release-test: ## Build the commands twice as in a release, and compare; get and install this checkout as a module
 	scripts/release-test.sh
+	scripts/install-test.sh
 
 .PHONY: torture
 torture: ## Play faults on a fleet of real processes for MINUTES (10), drawn by SEED (1), with more flags in TORTURE

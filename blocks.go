@@ -37,18 +37,26 @@ type blockSource struct {
 	up    atomic.Bool
 }
 
-// newBlockSource returns that of the namespace's bucket, which need not be there.
+// newBlockSource returns that of the namespace's bucket, which need not be there; with a nil link,
+// one that has no blocks.
 func newBlockSource(o Options, l *link, r *reloadable, c *cache) *blockSource {
-	return &blockSource{
+	b := &blockSource{
 		link: l, rules: r, verifier: o.BlocksVerifier, cache: c, log: o.Log,
 		known: make(chan struct{}),
 	}
+	if l == nil {
+		b.hear()
+	}
+	return b
 }
 
 func (b *blockSource) state() BlocksState { return BlocksState{int(b.count.Load()), b.up.Load()} }
 
 // restore puts the blocks of the cache in force.
 func (b *blockSource) restore() {
+	if b.link == nil {
+		return
+	}
 	list := b.cache.loadBlocks(b.link.namespace, b.verifier, b.rules.fleetNow())
 	if len(list) > 0 {
 		b.put(list)

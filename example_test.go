@@ -2,25 +2,31 @@ package offpath_test
 
 import (
 	"context"
+	"fmt"
 	"log"
 
 	"github.com/offpath-io/offpath"
 	"github.com/offpath-io/offpath/pkg/identity"
 )
 
-// A service joins the fleet on its NATS, waits for the fleet's rules, and decides in its own
-// process.
-func Example() {
-	participant, err := offpath.Join(offpath.Options{NATS: "nats://127.0.0.1:4222"})
+// A limiter for this process alone. With the URL of a NATS server in place of "none", all that
+// start with it share the limit.
+func ExampleStart() {
+	participant, err := offpath.Start(context.Background(), offpath.Options{
+		NATS:  "none",
+		Rules: "rules: [{name: per-user, key: [user], limit: 2/hour}]",
+	})
 	if err != nil {
 		log.Fatal(err)
 	}
 	defer participant.Close()
-	checker, err := participant.Checker(context.Background())
-	if err != nil {
-		log.Fatal(err)
+
+	for range 3 {
+		d := participant.Checker().Check(identity.Attributes{{Name: "user", Value: "kristie"}}, 1)
+		fmt.Println(d.Allowed, d.Remaining)
 	}
-	if d := checker.Check(identity.Attributes{{Name: "user", Value: "kristie"}}, 1); !d.Allowed {
-		log.Print("429, retry in ", d.RetryAfter)
-	}
+	// Output:
+	// true 1
+	// true 0
+	// false 0
 }

@@ -84,6 +84,13 @@ func (l *link) begin() (*session, error) {
 
 func (l *link) conn() *nats.Conn { return l.current.Load().conn }
 
+// close closes the present connection. A nil link has none.
+func (l *link) close() {
+	if l != nil {
+		natsclient.Close(l.conn())
+	}
+}
+
 // run opens another connection whenever one has been closed for good, until ctx is done.
 func (l *link) run(ctx context.Context) {
 	var asking sync.WaitGroup

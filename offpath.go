@@ -1,13 +1,14 @@
-// Package offpath makes a service a participant in a fleet of rate limiters.
+// Package offpath starts a checker in a service, which decides in this process and shares its
+// limits with the other checkers of its fleet.
 //
-// [Join] does in one call what the daemon cmd/checker does, and the daemon uses it: it connects to
-// the fleet's NATS, follows the fleet's rules and blocks, and starts a checker (package check),
-// which decides in this process. Rules that change and keys that operators block come into force
-// within a second. The fleet's consoles list the checker. Where NATS is away, or closes a
-// connection for good, the checker decides by what it knows, and hits are reported when NATS is
-// back.
+// [Start] does in one call what the daemon cmd/checker does, and the daemon uses it: it connects to
+// the fleet's NATS, follows the fleet's rules and blocks, and runs a checker (package check). Pass
+// that to an adapter, such as package httplimit or grpclimit, or ask it yourself. Rules that change
+// and keys that operators block come into force within a second. The fleet's consoles list the
+// checker. Where NATS is away, or closes a connection for good, the checker decides by what it
+// knows, and hits are reported when NATS is back.
 //
-// A limiter that shares its limits with nobody needs no fleet: package check alone makes one.
+// With Options.NATS "none" the limits are this process' own.
 package offpath
 
 import (
@@ -22,7 +23,6 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/offpath-io/offpath/internal/blocks"
-	"github.com/offpath-io/offpath/internal/natsclient"
 	"github.com/offpath-io/offpath/internal/natssource"
 	"github.com/offpath-io/offpath/internal/topkeys"
 	"github.com/offpath-io/offpath/pkg/check"
@@ -38,7 +38,8 @@ const DefaultNamespace = "offpath"
 // Options say which fleet to join, and how. Only NATS is required.
 type Options struct {
 	// NATS is the URL of the fleet's NATS; of a cluster, URLs of several servers with commas
-	// between.
+	// between. "none" joins no fleet: the limits are this process' own, and Rules or RulesFile is
+	// required. "" is an error, so that a variable that nobody has set does not divide a fleet.
 	NATS string
 	// NATSOptions are for credentials and certificates, such as
 	// nats.UserCredentials("service.creds").
@@ -49,9 +50,11 @@ type Options struct {
 	// them; several checkers may share one. "" suits a NATS without accounts.
 	Name string
 
-	// Rules is the path of a YAML file of rules, which is watched. "" takes the rules of the
-	// fleet's bucket, which "offpath rules apply" writes.
-	Rules string
+	// Rules are the rules, as YAML; RulesFile is the path of a file of them, which is watched. With
+	// neither, the rules are those of the fleet's bucket, which "offpath rules apply" writes.
+	// Where checkers of one fleet bring rules of their own, all should bring the same: while they
+	// differ, the newer file, or for Rules the newer executable, has the higher revision.
+	Rules, RulesFile string
 	// RulesVerifier and BlocksVerifier hold the public keys of those who may write rules and blocks
 	// into the fleet's buckets. Nil takes whatever is there.
 	RulesVerifier, BlocksVerifier *signature.Verifier
@@ -59,11 +62,12 @@ type Options struct {
 	// while NATS is away. "" keeps none: such a start then waits for NATS.
 	CacheDir string
 
-	// Checker are further options of the checker. Rules, Revision and Link are set by Join, and
+	// Checker are further options of the checker. Rules, Revision and Link are set by Start, and
 	// Epoch if it is 0: one that is given has to belong to Name (events.NewEpoch).
 	Checker check.Options
 	// Begin, if not nil, is called with the checker when the first rules are about to come into
-	// force. An error refuses these rules; the next ones make another checker.
+	// force, which may be after Start has returned. An error refuses these rules; the next ones
+	// make another checker.
 	Begin func(*check.Checker) error
 	// WantsDecisionLog has an aggregator create the stream of the fleet's decision log.
 	WantsDecisionLog bool
@@ -82,10 +86,19 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
+// alone reports whether there is no fleet to join.
+func (o Options) alone() bool { return o.NATS == "none" }
+
 func (o Options) validate() error {
 	switch {
 	case o.NATS == "":
-		return errors.New("offpath: no URL of NATS")
+		return errors.New(`offpath: Options.NATS is empty: want the URL of the fleet's NATS, ` +
+			`or "none" for limits of this process alone`)
+	case o.Rules != "" && o.RulesFile != "":
+		return errors.New("offpath: Options.Rules and RulesFile are both set: want one of them")
+	case o.alone() && o.Rules == "" && o.RulesFile == "":
+		return errors.New("offpath: Options.Rules and RulesFile are empty: want one of them, " +
+			"since without NATS there are no other rules")
 	case o.Name != "" && !events.IsEpochOf(o.Name, o.Checker.Epoch):
 		return fmt.Errorf("offpath: epoch %x does not belong to name %q", o.Checker.Epoch, o.Name)
 	}
@@ -96,9 +109,9 @@ func (o Options) validate() error {
 }
 
 const (
-	// rulesWait bounds how long Checker waits for the bucket's rules when the cache has some.
+	// rulesWait bounds how long Start waits for the bucket's rules when the cache has some.
 	rulesWait = 2 * time.Second
-	// blocksWait bounds how long Checker waits for the blocks, so that the checker admits nobody
+	// blocksWait bounds how long Start waits for the blocks, so that the checker admits nobody
 	// whom the rest of the fleet keeps out.
 	blocksWait = time.Second
 )
@@ -106,7 +119,7 @@ const (
 // Participant is a checker and all that joins it to its fleet. Its methods may be called from any
 // goroutine.
 type Participant struct {
-	link   *link
+	link   *link // nil: there is no fleet
 	rules  *reloadable
 	blocks *blockSource
 	caches caches
@@ -117,17 +130,22 @@ type Participant struct {
 	reported chan struct{} // closed when no hits are reported any more
 	failed   error         // of the reporter; set before reported is closed
 
-	// What runs in the background, in the order in which it ends.
+	// What runs in the background, in the order in which it ends; nil: without a fleet it does not.
 	starting, watchingRules, watchingBlocks, reporting, announcing, saving, connecting *task
 
 	drain, close sync.Once
 	drained      error
 }
 
-// Join joins a fleet. It does not need NATS to be up, and tries each of its servers once, for 2 s
-// at most; nor does it wait for rules from a bucket: see [Participant.Checker]. The error is
-// that of options that make no sense, or of a file of rules that cannot be read or is not good.
-func Join(o Options) (*Participant, error) {
+// Start starts a checker, which decides until the process ends, and reports until Close. It does
+// not need NATS to be up: it tries each of its servers once, for 2 s at most. It waits until there
+// are rules, and for the fleet's blocks for 1 s at most. Rules of Options are there at once; those
+// of the fleet's bucket may be waited for until ctx is done, which means nothing afterwards.
+//
+// The error is that of options that make no sense or of rules that are not good; or it wraps that
+// of ctx, and says why there are no rules. With Options.Begin, which says when there are rules,
+// that is no error: Start returns, and the participant goes on waiting.
+func Start(ctx context.Context, o Options) (*Participant, error) {
 	o = o.withDefaults()
 	if err := o.validate(); err != nil {
 		return nil, err
@@ -137,17 +155,14 @@ func Join(o Options) (*Participant, error) {
 		caches: newCaches(o), ready: make(chan struct{}), reported: make(chan struct{}),
 	}
 	m.rules = newReloadable(m.newChecker(o), o.Begin, o.Log)
-	var source ruleSource
-	if o.Rules != "" {
-		file, err := openFile(o.Rules)
-		if err != nil {
+	source, err := openRules(o)
+	if err != nil {
+		return nil, err
+	}
+	if !o.alone() {
+		if m.link, err = openLink(o); err != nil {
 			return nil, err
 		}
-		source = file
-	}
-	var err error
-	if m.link, err = openLink(o); err != nil {
-		return nil, err
 	}
 	m.blocks = newBlockSource(o, m.link, m.rules, m.caches.blocks)
 	m.blocks.restore()
@@ -155,10 +170,14 @@ func Join(o Options) (*Participant, error) {
 		source = newBucket(o, m.link, m.caches.rules)
 	}
 	if err := source.begin(m.rules); err != nil {
-		natsclient.Close(m.link.conn())
+		m.link.close()
 		return nil, err
 	}
 	m.start(source, newAnnouncer(o, m))
+	if err := m.await(ctx); err != nil && (o.Begin == nil || ctx.Err() == nil) {
+		_ = m.Close() // nothing has been decided
+		return nil, err
+	}
 	return m, nil
 }
 
@@ -166,7 +185,9 @@ func Join(o Options) (*Participant, error) {
 func (m *Participant) newChecker(o Options) func(*rules.Set, uint64) (*check.Checker, error) {
 	return func(set *rules.Set, revision uint64) (*check.Checker, error) {
 		c := o.Checker
-		c.Rules, c.Revision, c.Link = set, revision, m.link
+		if c.Rules, c.Revision = set, revision; m.link != nil {
+			c.Link = m.link
+		}
 		c.OnDenied = m.denied.AddSome
 		if others := o.Checker.OnDenied; others != nil {
 			c.OnDenied = func(rule, key string, decisions int64) {
@@ -179,12 +200,14 @@ func (m *Participant) newChecker(o Options) func(*rules.Set, uint64) (*check.Che
 }
 
 func (m *Participant) start(source ruleSource, a *announcer) {
-	m.connecting = begin(m.link.run)
+	if m.link != nil {
+		m.connecting = begin(m.link.run)
+		m.announcing = begin(a.run)
+		m.watchingBlocks = begin(m.blocks.watch)
+	}
 	m.saving = begin(m.caches.save)
-	m.announcing = begin(a.run)
 	m.reporting = begin(m.report)
 	m.watchingRules = begin(func(ctx context.Context) { source.watch(ctx, m.rules) })
-	m.watchingBlocks = begin(m.blocks.watch)
 	m.starting = begin(func(ctx context.Context) { m.awaitStart(ctx, source) })
 }
 
@@ -212,6 +235,18 @@ func await(ctx context.Context, event <-chan struct{}, late <-chan time.Time) {
 	}
 }
 
+// await waits until the checker may decide.
+func (m *Participant) await(ctx context.Context) error {
+	select {
+	case <-m.ready:
+		return nil
+	case <-m.reported:
+		return m.failed
+	case <-ctx.Done():
+		return fmt.Errorf("offpath: no checker; rules: %v: %w", m.rules.now(), ctx.Err())
+	}
+}
+
 // report runs the checker, once there is one.
 func (m *Participant) report(ctx context.Context) {
 	defer close(m.reported)
@@ -224,32 +259,19 @@ func (m *Participant) report(ctx context.Context) {
 	}
 }
 
-// Checker waits for the first rules, and returns the checker, which is the same from then on, while
-// rules and blocks change. It goes on deciding after Close, and reports nothing then. Rules
-// of a file are there at once, but blocks are waited for, for 1 s at most. The error wraps that
-// of ctx, and says why there are no rules.
-func (m *Participant) Checker(ctx context.Context) (*check.Checker, error) {
-	select {
-	case <-m.ready:
-		return m.rules.checker.Load(), nil
-	default:
-	}
-	select {
-	case <-m.ready:
-		return m.rules.checker.Load(), nil
-	case <-m.reported:
-		if c := m.rules.checker.Load(); c != nil {
-			return c, nil
-		}
-		return nil, errors.New("offpath: closed before there were rules")
-	case <-ctx.Done():
-		return nil, fmt.Errorf("offpath: no checker; rules: %v: %w", m.rules.now(), ctx.Err())
-	}
-}
+// Checker returns the checker, which stays the same while rules and blocks change. It goes on
+// deciding after Close, and reports nothing then. It is nil while there are no rules, which is only
+// possible if Options.Begin is set.
+func (m *Participant) Checker() *check.Checker { return m.rules.checker.Load() }
 
 // Conn returns the present connection to NATS. It stays the participant's, which replaces it when
-// the library closes it for good.
-func (m *Participant) Conn() *nats.Conn { return m.link.conn() }
+// the library closes it for good. It is nil if Options.NATS is "none".
+func (m *Participant) Conn() *nats.Conn {
+	if m.link == nil {
+		return nil
+	}
+	return m.link.conn()
+}
 
 // Done returns a channel that is closed when no hits are reported any more: after Drain or Close,
 // or when reporting has failed, which the error of both then says.
@@ -275,7 +297,7 @@ func (m *Participant) Close() error {
 	err := m.Drain()
 	m.close.Do(func() {
 		m.connecting.end()
-		natsclient.Close(m.link.conn())
+		m.link.close()
 	})
 	return err
 }
@@ -296,15 +318,21 @@ func begin(f func(context.Context)) *task {
 	return t
 }
 
-// end waits until it has ended.
+// end waits until it has ended. A nil one has.
 func (t *task) end() {
+	if t == nil {
+		return
+	}
 	t.stop()
 	<-t.ended
 }
 
 func newCaches(o Options) caches {
+	if o.alone() {
+		return caches{}
+	}
 	c := caches{blocks: newCache(o.CacheDir, blocks.Name(o.Namespace), o.Log)}
-	if o.Rules == "" {
+	if o.Rules == "" && o.RulesFile == "" {
 		c.rules = newCache(o.CacheDir, natssource.Name(o.Namespace), o.Log)
 	}
 	return c

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"runtime"
 	"strings"
 	"sync"
@@ -17,13 +18,10 @@ import (
 	"github.com/offpath-io/offpath/internal/natssource"
 	"github.com/offpath-io/offpath/internal/status"
 	"github.com/offpath-io/offpath/internal/testing/daemontest"
-	"github.com/offpath-io/offpath/internal/testing/servers"
+	"github.com/offpath-io/offpath/internal/testing/fleettest"
 	"github.com/offpath-io/offpath/internal/testing/servers/serverstest"
 	"github.com/offpath-io/offpath/internal/testing/signaturetest"
-	"github.com/offpath-io/offpath/pkg/aggregate"
-	"github.com/offpath-io/offpath/pkg/aggregate/memstore"
 	"github.com/offpath-io/offpath/pkg/check"
-	"github.com/offpath-io/offpath/pkg/events/natsbus"
 	"github.com/offpath-io/offpath/pkg/identity"
 )
 
@@ -34,21 +32,16 @@ var kristie = identity.Attributes{{Name: "user", Value: "kristie"}}
 // fleet is all that a participant joins: NATS, an aggregator, and the buckets.
 type fleet struct {
 	*testing.T
-	bus    *servers.NATS
-	store  *memstore.Store
+	bus    *fleettest.Fleet
 	rules  *natssource.Bucket
 	blocks *blocks.Bucket
 }
 
 func newFleet(t *testing.T) *fleet {
 	t.Helper()
-	f := &fleet{T: t, bus: serverstest.JetStream(t), store: memstore.New()}
+	f := &fleet{T: t, bus: fleettest.Start(t)}
 	conn := serverstest.Connect(t, f.bus.URL())
-	bus, err := natsbus.NewWorker(conn, offpath.DefaultNamespace)
-	must(t, err)
-	worker, err := aggregate.New(aggregate.Options{Store: f.store, Bus: bus})
-	must(t, err)
-	daemontest.Background(t, worker.Run)
+	var err error
 	f.rules, err = natssource.New(conn, offpath.DefaultNamespace, natssource.Options{})
 	must(t, err)
 	f.blocks, err = blocks.New(conn, offpath.DefaultNamespace, blocks.Options{})
@@ -76,10 +69,7 @@ func (f *fleet) block() {
 	}))
 }
 
-func (f *fleet) counted() int64 {
-	ledger, _ := f.store.Ledger(f.Context())
-	return ledger["per-user"].Counted
-}
+func (f *fleet) counted() int64 { return f.bus.Counted(f, "per-user") }
 
 func (f *fleet) join(o offpath.Options) (*offpath.Participant, *check.Checker) {
 	f.Helper()
@@ -87,12 +77,10 @@ func (f *fleet) join(o offpath.Options) (*offpath.Participant, *check.Checker) {
 	if o.Checker.DrainTimeout == 0 { // a machine that stands still delivers nothing meanwhile
 		o.Checker.DrainTimeout = daemontest.Patience
 	}
-	participant, err := offpath.Join(o)
+	participant, err := offpath.Start(f.Context(), o)
 	must(f, err)
 	f.Cleanup(func() { _ = participant.Close() })
-	checker, err := participant.Checker(f.Context())
-	must(f, err)
-	return participant, checker
+	return participant, participant.Checker()
 }
 
 // limits waits until the limit is in force.
@@ -209,30 +197,93 @@ func TestAMemberIsListed(t *testing.T) {
 	}
 }
 
-// TestJoinWithoutNATS: by a file a participant decides at once; by the bucket it waits as long as
-// it is told to.
-func TestJoinWithoutNATS(t *testing.T) {
+// TestStartWithoutNATS: by rules of its own a participant decides at once; for those of the bucket
+// it waits as long as it is told to, which is an error unless Begin says when they come.
+func TestStartWithoutNATS(t *testing.T) {
 	f := newFleet(t)
 	must(t, f.bus.Stop())
-	file := daemontest.File(t, "rules.yaml", string(daily(5)))
-	participant, checker := f.join(offpath.Options{Rules: file, Checker: check.Options{DrainTimeout: time.Millisecond}})
-	if !checker.Check(kristie, 1).Allowed {
-		t.Error("it denies the first request")
-	}
-	if err := participant.Close(); !errors.Is(err, check.ErrUnreported) {
-		t.Errorf("a hit that nobody has counted: %v", err)
+	for _, o := range []offpath.Options{
+		{RulesFile: daemontest.File(t, "rules.yaml", string(daily(5)))}, {Rules: string(daily(5))},
+	} {
+		o.Checker.DrainTimeout = time.Millisecond
+		participant, checker := f.join(o)
+		if !checker.Check(kristie, 1).Allowed {
+			t.Error("it denies the first request")
+		}
+		if err := participant.Close(); !errors.Is(err, check.ErrUnreported) {
+			t.Errorf("a hit that nobody has counted: %v", err)
+		}
 	}
 
-	participant, err := offpath.Join(offpath.Options{NATS: f.bus.URL()})
-	must(t, err)
 	soon, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 	defer cancel()
-	if _, err := participant.Checker(soon); !errors.Is(err, context.DeadlineExceeded) {
+	o := offpath.Options{NATS: f.bus.URL()}
+	if _, err := offpath.Start(soon, o); !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "rules: none yet") {
 		t.Errorf("without rules: %v", err)
 	}
-	must(t, participant.Close())
-	if _, err := participant.Checker(t.Context()); err == nil {
-		t.Error("a checker of a participant that never had rules")
+	begun := make(chan *check.Checker, 1)
+	o.Begin = func(c *check.Checker) error { begun <- c; return nil }
+	participant, err := offpath.Start(soon, o)
+	must(t, err)
+	defer func() { must(t, participant.Close()) }()
+	if c := participant.Checker(); c != nil {
+		t.Errorf("a checker without rules: %v", c)
+	}
+	must(t, f.bus.Restart())
+	daemontest.Eventually(t, "there are rules", func() bool {
+		_, err := f.rules.Put(t.Context(), daily(5), 0)
+		return err == nil // a request may meet a server that is still starting
+	})
+	if c := daemontest.Next(t, "it begins", begun); c != participant.Checker() {
+		t.Errorf("it began with %p and has %p", c, participant.Checker())
+	}
+}
+
+// TestAFleetWithRulesOfItsOwn needs no bucket: checkers that bring the same rules share the limit.
+func TestAFleetWithRulesOfItsOwn(t *testing.T) {
+	f := newFleet(t)
+	const limit = 5
+	one, first := f.join(offpath.Options{Rules: string(daily(limit))})
+	two, second := f.join(offpath.Options{Rules: string(daily(limit))})
+	for range limit {
+		if !first.Check(kristie, 1).Allowed {
+			t.Error("the first checker denies within the limit")
+		}
+	}
+	daemontest.Eventually(t, "the other one denies", func() bool {
+		return !second.Do(check.Request{Mode: check.Peek, Attributes: kristie}).Allowed
+	})
+	if a, b := one.Stats().Rules.Revision, two.Stats().Rules.Revision; a != b || a < 2 {
+		t.Errorf("the same rules have the revisions %d and %d", a, b)
+	}
+	must(t, one.Close())
+	if n := f.counted(); n != limit {
+		t.Errorf("%d hits were counted, want %d", n, limit)
+	}
+}
+
+// TestAlone: without a fleet there is one limit per participant, no connection, and a file of rules
+// is followed all the same.
+func TestAlone(t *testing.T) {
+	file := daemontest.File(t, "rules.yaml", string(daily(2)))
+	for _, o := range []offpath.Options{{Rules: string(daily(2))}, {RulesFile: file}} {
+		o.NATS = "none"
+		participant, err := offpath.Start(t.Context(), o)
+		must(t, err)
+		for i, want := range []bool{true, true, false} {
+			if d := participant.Checker().Check(kristie, 1); d.Allowed != want || d.Freshness != check.Local {
+				t.Errorf("request %d: %+v", i, d)
+			}
+		}
+		if o.RulesFile != "" {
+			must(t, os.WriteFile(file, daily(3), 0o600))
+			daemontest.Eventually(t, "the limit is raised", func() bool { return participant.Checker().Check(kristie, 1).Allowed })
+		}
+		if s := participant.Stats(); participant.Conn() != nil || s.Blocks != (offpath.BlocksState{}) || s.Checker.Unreported() != 0 {
+			t.Errorf("%+v", s)
+		}
+		must(t, participant.Close())
+		must(t, participant.Close()) // again
 	}
 }
 
@@ -260,18 +311,21 @@ func TestASignedFleet(t *testing.T) {
 func TestBadOptions(t *testing.T) {
 	bad, good := daemontest.File(t, "bad.yaml", "rules: []"), daemontest.File(t, "good.yaml", string(daily(5)))
 	for why, o := range map[string]offpath.Options{
-		"no NATS":                              {},
+		"no NATS":                              {Rules: string(daily(5))},
+		"alone without rules":                  {NATS: "none"},
+		"rules twice":                          {NATS: "none", Rules: string(daily(5)), RulesFile: good},
+		"a file's name for rules":              {NATS: "none", Rules: good},
 		"no URL":                               {NATS: "://"},
 		"a bad namespace":                      {NATS: "nats://127.0.0.1:1", Namespace: "a.b"},
 		"a bad name":                           {NATS: "nats://127.0.0.1:1", Name: "a b"},
-		"no such file":                         {NATS: "nats://127.0.0.1:1", Rules: "nowhere.yaml"},
-		"a bad file":                           {NATS: "nats://127.0.0.1:1", Rules: bad},
-		"bad checker's bounds":                 {NATS: "nats://127.0.0.1:1", Rules: good, Checker: check.Options{FlushEvery: -1}},
+		"no such file":                         {NATS: "nats://127.0.0.1:1", RulesFile: "nowhere.yaml"},
+		"a bad file":                           {NATS: "nats://127.0.0.1:1", RulesFile: bad},
+		"bad checker's bounds":                 {NATS: "nats://127.0.0.1:1", RulesFile: good, Checker: check.Options{FlushEvery: -1}},
 		"the same with a bucket":               {NATS: "nats://127.0.0.1:1", Checker: check.Options{FlushEvery: -1}},
 		"another name's epoch":                 {NATS: "nats://127.0.0.1:1", Name: "a", Checker: check.Options{Epoch: 7}},
 		"a URL with a password and a bad port": {NATS: "nats://bob:hunter2@host:notaport"},
 	} {
-		participant, err := offpath.Join(o)
+		participant, err := offpath.Start(t.Context(), o)
 		if err == nil {
 			_ = participant.Close()
 			t.Errorf("%s: no error", why)
@@ -285,17 +339,17 @@ func TestBadOptions(t *testing.T) {
 // its checker goes on deciding.
 func TestAClosedMember(t *testing.T) {
 	file := daemontest.File(t, "rules.yaml", string(daily(7)))
+	atOnce, cancel := context.WithCancel(t.Context())
+	cancel()
 	before := runtime.NumGoroutine()
 	for range 10 {
-		participant, err := offpath.Join(offpath.Options{
-			NATS: "nats://127.0.0.1:1", Rules: file, Checker: check.Options{DrainTimeout: time.Millisecond},
+		participant, err := offpath.Start(atOnce, offpath.Options{
+			NATS: "nats://127.0.0.1:1", RulesFile: file, Begin: func(*check.Checker) error { return nil }, Checker: check.Options{DrainTimeout: time.Millisecond},
 			NATSOptions: []nats.Option{nats.ClosedHandler(func(*nats.Conn) {}), nats.NoCallbacksAfterClientClose()},
 		})
 		must(t, err)
 		must(t, participant.Close())
-		checker, err := participant.Checker(t.Context())
-		must(t, err)
-		if !checker.Check(kristie, 1).Allowed {
+		if !participant.Checker().Check(kristie, 1).Allowed {
 			t.Error("it denies")
 		}
 	}

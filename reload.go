@@ -15,8 +15,9 @@ import (
 
 // RulesState says which rules are in force, and what became of others.
 type RulesState struct {
-	// Revision is the source's number of the set in force: a bucket's revision, or a file's time of
-	// modification in Unix milliseconds. 0 together with a zero Loaded: none is in force yet.
+	// Revision is the source's number of the set in force: a bucket's revision, or the time of
+	// modification, in Unix milliseconds, of the file of rules, or of the executable if the rules
+	// are Options.Rules. 0 together with a zero Loaded: none is in force yet.
 	Revision uint64
 	// Digest tells sets' texts apart: 12 hexadecimal digits of their SHA-256.
 	Digest string

@@ -11,7 +11,6 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/offpath-io/offpath/internal/filewatch"
 	"github.com/offpath-io/offpath/internal/natssource"
 	"github.com/offpath-io/offpath/internal/testing/daemontest"
 	"github.com/offpath-io/offpath/internal/testing/servers/serverstest"
@@ -160,7 +159,7 @@ func TestRevisionOfAFile(t *testing.T) {
 		1_763_610_000_123: time.UnixMilli(1_763_610_000_123),
 		1:                 time.Unix(-5, 0),
 	} {
-		equal(t, at, revisionOf(filewatch.File{Modified: at}), want)
+		equal(t, at, revisionOf(at), want)
 	}
 }
 

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"sync"
+	"time"
 
 	"github.com/offpath-io/offpath/internal/filewatch"
 	"github.com/offpath-io/offpath/internal/natssource"
@@ -23,14 +25,66 @@ type ruleSource interface {
 	heard() <-chan struct{}
 }
 
+// openRules reads the rules of the options, so that bad ones are an error before anything starts. It
+// returns nil if the options have none.
+func openRules(o Options) (ruleSource, error) {
+	switch {
+	case o.Rules != "":
+		return openText(o.Rules)
+	case o.RulesFile != "":
+		return openFile(o.RulesFile)
+	}
+	return nil, nil
+}
+
+// text are rules of the options, in this format or that of envoyproxy/ratelimit.
+type text string
+
+func openText(t string) (ruleSource, error) {
+	if _, err := envoyrules.Read([]byte(t)); err != nil {
+		return nil, fmt.Errorf("offpath: Options.Rules: %w", err)
+	}
+	return text(t), nil
+}
+
+func (t text) begin(r *reloadable) error {
+	revision := executableRevision()
+	return r.offer(revision, revision, []byte(t))
+}
+
+func (text) watch(context.Context, *reloadable) {}
+
+func (text) heard() <-chan struct{} { return atOnce }
+
+// executableRevision is the revision of rules that are part of the program: when its file was
+// written. All checkers that run one image have the same, and a newer image has a higher one. It is
+// 1 if the file cannot be found.
+func executableRevision() uint64 {
+	path, err := os.Executable()
+	if err != nil {
+		return 1
+	}
+	info, err := os.Stat(path)
+	if err != nil {
+		return 1
+	}
+	return revisionOf(info.ModTime())
+}
+
+// atOnce is closed: begin has read the rules.
+var atOnce = func() <-chan struct{} {
+	closed := make(chan struct{})
+	close(closed)
+	return closed
+}()
+
 // file is a file of rules, in this format or that of envoyproxy/ratelimit.
 type file struct {
 	path  string
 	first filewatch.File
 }
 
-// openFile reads the file, so that a missing or bad one is an error before anything starts.
-func openFile(path string) (*file, error) {
+func openFile(path string) (ruleSource, error) {
 	first, err := filewatch.Read(path, rules.MaxSize)
 	if err != nil {
 		return nil, loading(err)
@@ -53,10 +107,10 @@ func loading(err error) error {
 
 // revisionOf is when the file was written, in Unix milliseconds: so the checker with the newer file
 // has the higher revision, and a restart changes nothing. 1 for a file from before 1970.
-func revisionOf(f filewatch.File) uint64 { return uint64(max(f.Modified.UnixMilli(), 1)) }
+func revisionOf(written time.Time) uint64 { return uint64(max(written.UnixMilli(), 1)) }
 
 func (f *file) begin(r *reloadable) error {
-	revision := revisionOf(f.first)
+	revision := revisionOf(f.first.Modified)
 	return r.offer(revision, revision, f.first.Data)
 }
 
@@ -64,18 +118,13 @@ func (f *file) watch(ctx context.Context, r *reloadable) {
 	o := filewatch.Options{MaxSize: rules.MaxSize}
 	filewatch.Watch(ctx, []string{f.path}, []filewatch.File{f.first}, o,
 		func(files []filewatch.File) {
-			revision := revisionOf(files[0])
+			revision := revisionOf(files[0].Modified)
 			_ = r.offer(revision, revision, files[0].Data) // logs errors
 		},
 		func(err error) { r.trouble(loading(err)) })
 }
 
-// heard is closed: begin has read the file.
-func (f *file) heard() <-chan struct{} {
-	heard := make(chan struct{})
-	close(heard)
-	return heard
-}
+func (f *file) heard() <-chan struct{} { return atOnce }
 
 // bucket is the fleet's bucket of rules, which need not be there yet. Until it has told of a set,
 // the one in the cache is in force.

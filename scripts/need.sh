@@ -18,7 +18,9 @@ lookup() {
     caddy)    names=(caddy) package=caddy ask=version least=2 use="the tests of deploy/proxies" ;;
     haproxy)  names=(haproxy) package=haproxy ask=-v least=2 use="the tests of deploy/proxies" ;;
     systemd)  names=(systemd-analyze) package=systemd ask=--version least=250 use="the test of deploy/systemd" ;;
-    *)        echo "need: $1: want cc, redis, chromium, nginx, caddy, haproxy or systemd" >&2; exit 2 ;;
+    node)     names=(node) package=nodejs ask=--version least=18 use="the test of examples/node" ;;
+    python)   names=(python3) package=python3 ask=--version least=3 use="the test of examples/python" ;;
+    *)        echo "need: $1: want cc, redis, chromium, nginx, caddy, haproxy, systemd, node or python" >&2; exit 2 ;;
   esac
 }
 
@@ -28,6 +30,8 @@ elsewhere() {
   case $1 in
     cc)       other=gcc alpine="gcc musl-dev" ubuntu="apt-get install $package" brew=gcc ;;
     chromium) ubuntu="snap install chromium" brew="--cask chromium" ;;
+    node)     other=nodejs alpine=nodejs ubuntu="apt-get install $package" brew=node ;;
+    python)   other=python3 alpine=python3 ubuntu="apt-get install $package" brew=python3 ;;
     *)        ubuntu="apt-get install $package" brew=$1 ;;
   esac
 }

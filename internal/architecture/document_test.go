@@ -153,3 +153,37 @@ func TestSecurityNamesTests(t *testing.T) {
 		}
 	}
 }
+
+var (
+	quotation = regexp.MustCompile("(?m)^<!-- from (\\S+) -->\n```\\w*\n((?s:.*?))^```$")
+	marker    = regexp.MustCompile(`(?m)^<!-- from \S+ -->$`)
+)
+
+// TestQuotedSources: a code block below <!-- from FILE -->, where FILE is a path from the top of
+// the repository, has whole lines of that file, so that what readers copy is compiled and tested.
+func TestQuotedSources(t *testing.T) {
+	from := map[string]bool{}
+	documents, err := filepath.Glob(root + "/*.md")
+	daemontest.Must(t, err)
+	below, err := filepath.Glob(root + "/docs/*.md")
+	daemontest.Must(t, err)
+	for _, path := range append(documents, below...) {
+		data, err := os.ReadFile(path)
+		daemontest.Must(t, err)
+		found := quotation.FindAllStringSubmatch(string(data), -1)
+		if markers := marker.FindAllString(string(data), -1); len(found) != len(markers) {
+			t.Errorf("%s has %d markers, and %d of them with a code block below", path, len(markers), len(found))
+		}
+		for _, match := range found {
+			source, err := os.ReadFile(filepath.Join(root, filepath.FromSlash(match[1])))
+			daemontest.Must(t, err)
+			if match[2] == "" || !strings.Contains("\n"+string(source), "\n"+match[2]) {
+				t.Errorf("%s quotes what is not in %s:\n%s", path, match[1], match[2])
+			}
+			from[filepath.Base(path)+" "+match[1]] = true
+		}
+	}
+	if !from["README.md examples/fleet/main.go"] {
+		t.Errorf("README.md does not quote examples/fleet/main.go: %v", from)
+	}
+}

@@ -123,6 +123,8 @@ var allowed = []struct {
 
 	{"deploy", nil},
 	{"cmd/...", []string{anything}},
+	// As a service would have them.
+	{"examples/...", []string{".", "pkg/httplimit"}},
 	{"loadtest/...", []string{anything}},
 
 	{"internal/tracing/...", []string{anything}},

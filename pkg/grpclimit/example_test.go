@@ -14,9 +14,8 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
-	"github.com/offpath-io/offpath/pkg/check"
+	"github.com/offpath-io/offpath"
 	"github.com/offpath-io/offpath/pkg/grpclimit"
-	"github.com/offpath-io/offpath/pkg/rules"
 )
 
 // userOf stands for what your service knows of a call when it has checked who makes it.
@@ -25,18 +24,21 @@ func userOf(ctx context.Context) string {
 	return user
 }
 
-// Two an hour for each user.
+// Two an hour for each user, and three for each address.
 func Example() {
-	set, err := rules.Parse([]byte("rules: [{name: per-user, key: [user], limit: 2/hour}]"))
+	participant, err := offpath.Start(context.Background(), offpath.Options{
+		NATS: "none", // or a URL, to share the limits
+		Rules: `
+rules:
+  - {name: per-user, key: [user], limit: 2/hour}
+  - {name: per-ip, key: [ip], limit: 3/hour}`,
+	})
 	if err != nil {
 		log.Fatal(err)
 	}
-	checker, err := check.New(check.Options{Rules: set}) // and go checker.Run(ctx)
-	if err != nil {
-		log.Fatal(err)
-	}
+	defer participant.Close()
 
-	limit, err := grpclimit.New(checker, grpclimit.Options{User: userOf})
+	limit, err := grpclimit.New(participant.Checker(), grpclimit.Options{User: userOf})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -44,11 +46,11 @@ func Example() {
 
 	client, end := startHealth(server) // a service that gRPC has ready
 	defer end()
-	ctx := metadata.AppendToOutgoingContext(context.Background(), "x-user", "kristie")
-	for range 3 {
+	for _, user := range []string{"kristie", "kristie", "kristie", "leo", "eve"} {
+		ctx := metadata.AppendToOutgoingContext(context.Background(), "x-user", user)
 		_, err := client.Check(ctx, new(grpc_health_v1.HealthCheckRequest))
 		s := status.Convert(err)
-		fmt.Println(s.Code())
+		fmt.Println(user, s.Code())
 		for _, detail := range s.Details() {
 			if info, ok := detail.(*errdetails.ErrorInfo); ok {
 				fmt.Println(info.Reason, info.Metadata["rule"], info.Metadata["limit"])
@@ -56,10 +58,13 @@ func Example() {
 		}
 	}
 	// Output:
-	// OK
-	// OK
-	// ResourceExhausted
+	// kristie OK
+	// kristie OK
+	// kristie ResourceExhausted
 	// QUOTA_EXCEEDED per-user 2
+	// leo OK
+	// eve ResourceExhausted
+	// QUOTA_EXCEEDED per-ip 3
 }
 
 // startHealth serves gRPC's health service, and returns a client of it.

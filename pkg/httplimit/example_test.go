@@ -1,12 +1,14 @@
 package httplimit_test
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"log"
 	"net/http"
 	"net/http/httptest"
 
+	"github.com/offpath-io/offpath"
 	"github.com/offpath-io/offpath/pkg/check"
 	"github.com/offpath-io/offpath/pkg/check/checktest"
 	"github.com/offpath-io/offpath/pkg/httplimit"
@@ -22,16 +24,16 @@ func userOf(r *http.Request) string { return r.Header.Get("X-User") }
 
 // Two an hour for each user.
 func Example() {
-	set, err := rules.Parse([]byte("rules: [{name: per-user, key: [user], limit: 2/hour}]"))
+	participant, err := offpath.Start(context.Background(), offpath.Options{
+		NATS:  "none", // or a URL, to share the limit
+		Rules: "rules: [{name: per-user, key: [user], limit: 2/hour}]",
+	})
 	if err != nil {
 		log.Fatal(err)
 	}
-	checker, err := check.New(check.Options{Rules: set}) // and go checker.Run(ctx)
-	if err != nil {
-		log.Fatal(err)
-	}
+	defer participant.Close()
 
-	limit, err := httplimit.New(checker, httplimit.Options{User: userOf})
+	limit, err := httplimit.New(participant.Checker(), httplimit.Options{User: userOf})
 	if err != nil {
 		log.Fatal(err)
 	}

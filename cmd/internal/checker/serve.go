@@ -122,12 +122,14 @@ func (p *process) join(ctx context.Context) error {
 		},
 	}
 	if !p.rulesFromBucket() {
-		o.Rules = p.rulesFrom
+		o.RulesFile = p.rulesFrom
 	}
 	if o.Checker, err = p.checkerOptions(ctx); err != nil {
 		return err
 	}
-	p.participant, err = offpath.Join(o)
+	soon, cancel := context.WithTimeout(ctx, firstWait)
+	defer cancel()
+	p.participant, err = offpath.Start(soon, o)
 	return err
 }
 
@@ -163,12 +165,10 @@ func (p *process) checkerOptions(ctx context.Context) (o check.Options, err erro
 // conn is the present connection to NATS.
 func (p *process) conn() *nats.Conn { return p.participant.Conn() }
 
-// greet waits for the first rules, but not for ever, and prints the banner.
-func (p *process) greet(ctx context.Context) error {
-	soon, cancel := context.WithTimeout(ctx, firstWait)
-	defer cancel()
-	var set *rules.Set
-	if checker, err := p.participant.Checker(soon); err == nil {
+// greet prints the banner.
+func (p *process) greet(context.Context) error {
+	var set *rules.Set // nil: there are none yet
+	if checker := p.participant.Checker(); checker != nil {
 		set = checker.Rules()
 	}
 	err := printBanner(p.stdout, banner{
