@@ -41,7 +41,7 @@ for main in "$GOMODCACHE/$module@$version"/cmd/*/main.go; do
   go install "$module/cmd/$command@$version"
   said=$("$work/bin/$command" --version)
   echo "$said"
-  [[ $said == "offpath $command $version "* ]] || { echo "FAILED: $command does not know its version" >&2; exit 1; }
+  [[ $said == "offpath $command $version "* || $said == "$command $version "* ]] || { echo "FAILED: $command does not know its version" >&2; exit 1; }
 done
 [ -x "$work/bin/checker" ] && [ -x "$work/bin/aggregator" ]
 step "passed"
