@@ -70,6 +70,8 @@ type config struct {
 
 	options
 
+	onNoMatch noMatch
+
 	rulesKeys, entriesKeys signing.Keys // public ones only
 
 	cacheDir string // "" for none
@@ -114,6 +116,7 @@ func newCommand(
 		proxy:       "127.0.0.1:8088",
 		answer:      30 * time.Second,
 		cacheDir:    stateDirectory(getenv),
+		onNoMatch:   allowNoMatch,
 	}
 	c.trail.setDefaults()
 	cmd := &cobra.Command{
@@ -159,6 +162,7 @@ func (c *config) addFleetFlags(s *pflag.FlagSet) {
 func (c *config) addRulesFlags(s *pflag.FlagSet) {
 	s.StringVar(&c.rulesFrom, "rules", "", "`FILE|nats` with the rules: a YAML file, or nats for "+
 		"the fleet's bucket; both are watched (write ./nats for a file called nats)")
+	c.onNoMatch.addFlag(s)
 	c.rulesKeys.AddPublic(s, signing.Rules)
 	c.entriesKeys.AddPublic(s, signing.Entries)
 	flags.Add(s, &c.cacheDir, "cache-dir", "`DIR|none` to keep the bucket's rules and the blocks "+
@@ -279,6 +283,19 @@ func cacheDirectory(text string) (string, error) {
 const noCache = "none"
 
 const defaultNamespace = "offpath"
+
+// noMatch is what becomes of requests that no rule matches.
+type noMatch string
+
+const (
+	allowNoMatch noMatch = "allow"
+	denyNoMatch  noMatch = "deny"
+)
+
+func (m *noMatch) addFlag(s *pflag.FlagSet) {
+	flags.Add(s, m, "on-no-match", "`allow|deny` requests that no rule matches",
+		flags.OneOf(allowNoMatch, denyNoMatch))
+}
 
 // fromNATS is the value of --rules for the bucket.
 const fromNATS = "nats"

@@ -139,7 +139,7 @@ func (p *process) checkerOptions(ctx context.Context) (o check.Options, err erro
 		HelloEvery: hello, StaleAfter: time.Duration(p.staleAfter) * hello,
 		ShareAfter: time.Duration(p.shareAfter) * hello, OutageAfter: time.Duration(p.outageAfter) * hello,
 		MaxLiveKeys: p.maxLiveKeys, MaxIdleKeys: p.maxIdleKeys, Epoch: events.NewEpoch(p.name),
-		DrainTimeout: p.drainTime, Now: clock(),
+		DrainTimeout: p.drainTime, Now: clock(), DenyUnmatched: p.onNoMatch == denyNoMatch,
 	}
 	if o.MaxIdleKeys == 0 {
 		o.MaxIdleKeys = -1 // which package check calls none
