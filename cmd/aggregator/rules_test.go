@@ -181,7 +181,7 @@ func TestRulesAsJSON(t *testing.T) {
 	_, stdout, _ = s.try("validate", "-f", file(t, "rules:\n- {name: a, limits: 1/s}\n"), "--json")
 	equal(t, "all mistakes", stdout, `{"column":3,"line":2,"more":[{"column":13,"line":2,`+
 		`"reason":"unknown field \"limits\": did you mean \"limit\"?"}],`+
-		`"reason":"key: is missing (key: [] is one counter for all)","valid":false}`+"\n")
+		`"reason":"key: is missing: write key: [user], for example, or key: [] for one counter for all","valid":false}`+"\n")
 }
 
 // TestBadRulesAreRefused, by each command that reads a file, with the file, the place and the
