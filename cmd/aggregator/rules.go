@@ -25,7 +25,7 @@ func newRules() *cobra.Command {
 		Args: flags.NoArguments, RunE: flags.NeedsCommand,
 	}
 	cmd.AddCommand(newApply(), newGetRules(), newList(), newDelete(), newHistory(), newValidate(),
-		newDiff())
+		newDiff(), newSchema())
 	return cmd
 }
 
