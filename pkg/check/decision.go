@@ -39,8 +39,9 @@ type Decision struct {
 	// If only rules with `shadow: true` matched, Limit, Remaining and Reset are those of Observed.
 	Limit, Remaining int64
 	// RetryAfter is how long until a hit of this cost would pass if no other came. It is 0 if the
-	// hit was allowed, and Never if its cost is above the limit or it is Unmatched. Under strict enforcement it is
-	// what the last grant said, and Remaining is the permits at hand; more may come.
+	// hit was allowed, and Never if its cost is above the limit or it is Unmatched. Under strict
+	// enforcement it is what the last grant said, and Remaining is the permits at hand; more may
+	// come.
 	RetryAfter time.Duration
 	// Reset is how long until every hit so far has surely left the window.
 	Reset time.Duration

@@ -132,8 +132,8 @@ var notInSchema = regexp.MustCompile(strings.Join([]string{
 	`"010": want`, `"1_0": want`, `"1e1": want`, `want at most 64`, `max_wait: "0s"`,
 }, "|"))
 
-// TestSchemaRefusesMistakes: each mistake of one rule is refused by Parse and by the schema, unless a
-// schema cannot express it; and what Parse accepts the schema accepts.
+// TestSchemaRefusesMistakes: each mistake of one rule is refused by Parse and by the schema, unless
+// a schema cannot express it; and what Parse accepts the schema accepts.
 func TestSchemaRefusesMistakes(t *testing.T) {
 	s := schemaForTest(t)
 	all, err := os.ReadFile("testdata/refusals.yaml")
