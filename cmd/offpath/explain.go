@@ -32,7 +32,7 @@ const (
 )
 
 func newExplain() *cobra.Command {
-	file, cost, asJSON := "", 1, false
+	file, cost, asJSON, onNoMatch := "", 1, false, rulesfile.AllowNoMatch
 	cmd := &cobra.Command{
 		Use: "explain", Short: "say what rules decide about a request", Long: explainSummary,
 		Example: `  echo '{"user":"kristie"}' | offpath explain --rules rules.yaml`,
@@ -41,12 +41,13 @@ func newExplain() *cobra.Command {
 	flags.Topic(cmd, "Request", func(s *pflag.FlagSet) {
 		s.StringVar(&file, "rules", "",
 			"`FILE` with the rules, as YAML or in envoyproxy/ratelimit's format")
+		onNoMatch.AddFlag(s)
 		flags.Add(s, &cost, "cost", "charge the request `N` hits",
 			flags.Int(1, int(window.MaxCount)))
 		s.BoolVar(&asJSON, "json", false, "print JSON, as POST /v1/explain does")
 	})
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		result, err := explain(file, cost, cmd.InOrStdin())
+		result, err := explain(file, cost, onNoMatch, cmd.InOrStdin())
 		if err == nil && asJSON {
 			err = json.NewEncoder(cmd.OutOrStdout()).Encode(api.NewExplained(result))
 		} else if err == nil {
@@ -64,7 +65,7 @@ func newExplain() *cobra.Command {
 }
 
 // explain decides about the request whose attributes stdin has.
-func explain(file string, cost int, stdin io.Reader) (r check.Result, err error) {
+func explain(file string, cost int, onNoMatch rulesfile.NoMatch, stdin io.Reader) (r check.Result, err error) {
 	if file == "" || file == rulesfile.Stdin {
 		return r, flags.Usagef("want --rules FILE")
 	}
@@ -76,7 +77,7 @@ func explain(file string, cost int, stdin io.Reader) (r check.Result, err error)
 	if err != nil {
 		return r, fmt.Errorf("standard input: %w", err)
 	}
-	checker, err := check.New(check.Options{Rules: set})
+	checker, err := check.New(check.Options{Rules: set, DenyUnmatched: onNoMatch == rulesfile.DenyNoMatch})
 	if err != nil {
 		return r, err
 	}
@@ -86,6 +87,10 @@ func explain(file string, cost int, stdin io.Reader) (r check.Result, err error)
 // printExplained prints an explanation for people.
 func printExplained(w io.Writer, d check.Decision, all []check.Explanation) error {
 	switch {
+	case d.Unmatched && d.Allowed:
+		fmt.Fprintln(w, "allowed: no rule matches the request")
+	case d.Unmatched:
+		fmt.Fprintf(w, "denied (%d): no rule matches the request\n", d.Status)
 	case d.Allowed && d.Rule == "":
 		fmt.Fprintln(w, "allowed: no rule limits the request")
 	case d.Allowed:

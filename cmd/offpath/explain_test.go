@@ -43,6 +43,10 @@ func TestExplain(t *testing.T) {
 		}, nil},
 		{"", `{"user":"k","tokens":"11"}`, 1, []string{"denied (429) by per-user; retrying is in vain"}, nil},
 		{"", `{"user":"eve"}`, 1, []string{"denies: the caller is on its deny list"}, nil},
+		{"--rules " + imported, `{"user":"k"}`, 0, []string{"allowed: no rule matches the request", `does not apply: there is no attribute domain: want "mail"`}, nil},
+		{"--on-no-match deny --rules " + imported, `{"user":"k"}`, 1, []string{"denied (403): no rule matches the request"}, nil},
+		{"--on-no-match deny --rules " + imported, `{"domain":"mail","to":"k"}`, 0, []string{"allowed: mail|to leaves the least"}, nil},
+		{"--on-no-match no", `{}`, 2, nil, []string{`"no": want allow or deny`}},
 		{"--cost 51", `{}`, 1, []string{"denied (429) by load"}, nil}, // nobody says that there is room
 		{"--rules " + imported + " --cost 6", `{"domain":"mail","to":"k"}`, 1, []string{"denied (429)"}, nil},
 		{"", `{"user":1}`, 2, nil, []string{`standard input: attribute "user": want a string`}},

@@ -23,14 +23,14 @@ func newRules(e flags.Environment) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "rules COMMAND", Short: "read and write the fleet's rules",
 		Long: "Reads and writes the fleet's rules, which are in a bucket in NATS JetStream.",
-		Example: "  offpath rules validate -f rules.yaml\n" +
+		Example: "  offpath rules validate rules.yaml\n" +
 			"  offpath rules diff -f rules.yaml --nats nats://127.0.0.1:4222\n" +
 			"  offpath rules apply -f rules.yaml --nats nats://127.0.0.1:4222\n" +
 			"  offpath rules get --revision 3 | offpath rules apply -f -",
 		Args: flags.NoArguments, RunE: flags.NeedsCommand,
 	}
 	cmd.AddCommand(newApply(), newGetRules(), newList(), newDelete(e), newHistory(), newValidate(),
-		newDiff())
+		newDiff(), newSchema())
 	return cmd
 }
 

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -10,7 +9,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/offpath-io/offpath/internal/flags"
 	"github.com/offpath-io/offpath/internal/natssource"
 	"github.com/offpath-io/offpath/pkg/rules"
 )
@@ -123,46 +121,6 @@ func (r revisionInfo) content() string {
 		return "deleted\t" + r.Refused
 	}
 	return strings.TrimSpace(fmt.Sprintf("%d\t%s %s", r.Size, r.Digest, r.Refused))
-}
-
-func newValidate() *cobra.Command {
-	f := &rulesFlags{}
-	cmd := &cobra.Command{
-		Use: "validate", Short: "check a file; this needs no NATS",
-		Long: "Checks a file of rules, and says where and why it is invalid. It needs no NATS.",
-		Args: flags.NoArguments,
-	}
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		n, text := len(f.rules.Rules()), f.rules.text
-		return f.print(cmd.OutOrStdout(), map[string]any{
-			"valid": true, "rules": n, "size": len(text), "digest": natssource.Digest(text),
-		}, fmt.Sprintf("good: %s, %s\n", count(n, "rule"), count(len(text), "byte")))
-	}
-	flags.Topic(cmd, "Output", f.output.addFlags)
-	f.takeFile(cmd)
-	read := cmd.PreRunE
-	cmd.PreRunE = func(cmd *cobra.Command, args []string) error {
-		err := read(cmd, args)
-		refusal, ok := errors.AsType[*rules.Error](err)
-		if !ok || !f.json {
-			return err
-		}
-		answer := plainMistake(refusal)
-		answer["valid"] = false
-		if len(refusal.More) > 0 {
-			more := make([]map[string]any, len(refusal.More))
-			for i := range more {
-				more[i] = plainMistake(&refusal.More[i])
-			}
-			answer["more"] = more
-		}
-		return errors.Join(err, f.print(cmd.OutOrStdout(), answer, ""))
-	}
-	return cmd
-}
-
-func plainMistake(e *rules.Error) map[string]any {
-	return map[string]any{"line": e.Line, "column": e.Column, "reason": e.Reason}
 }
 
 func newDiff() *cobra.Command {

@@ -42,7 +42,7 @@ type shell struct {
 // try runs a command, and returns its status and what it has printed.
 func (s shell) try(args ...string) (status int, stdout, stderr string) {
 	s.t.Helper()
-	if args[0] != "validate" {
+	if args[0] != "validate" && args[0] != "schema" {
 		args = append(args, "--nats", s.nats)
 	}
 	return daemontest.Run(s.t, run, nil, append([]string{"rules"}, args...)...)
@@ -168,20 +168,20 @@ func TestRulesAsJSON(t *testing.T) {
 		{"delete per-user", `{"revision":2,"was":1,"digest":"d4dc7d1faa2d","rules":1,"dry_run":false,"changes":[{"rule":"per-user",` +
 			`"what":"removed","fields":[{"field":"key","old":"[user]","new":""},{"field":"limit","old":"15/second","new":""}]}]}`},
 		{"history", `{"revisions":[` + first + `},{"revision":2,"created":"…","size":133,"digest":"d4dc7d1faa2d"}]}`},
-		{"validate -f " + path, `{` + digest + `,"rules":2,"size":214,"valid":true}`},
+		{"validate " + path, `{` + digest + `,"rules":2,"size":214,"valid":true}`},
 	} {
 		got := created.ReplaceAllString(s.do(append(strings.Fields(step.args), "--json")...), `"created":"…"`)
 		equal(t, step.args, got, step.want+"\n")
 	}
-	status, stdout, stderr := s.try("validate", "-f", file(t, strings.Replace(twoRules, "15/second", "15/fortnight", 1)), "--json")
+	status, stdout, stderr := s.try("validate", file(t, strings.Replace(twoRules, "15/second", "15/fortnight", 1)), "--json")
 	refused := regexp.MustCompile(`^{"column":12,"line":6,"reason":"limit: .*","valid":false}\n$`)
-	if status != 1 || !refused.MatchString(stdout) || stderr == "" {
+	if status != 1 || !refused.MatchString(stdout) || stderr != "" {
 		t.Errorf("validate: %d %s %s", status, stdout, stderr)
 	}
-	_, stdout, _ = s.try("validate", "-f", file(t, "rules:\n- {name: a, limits: 1/s}\n"), "--json")
+	_, stdout, _ = s.try("validate", file(t, "rules:\n- {name: a, limits: 1/s}\n"), "--json")
 	equal(t, "all mistakes", stdout, `{"column":3,"line":2,"more":[{"column":13,"line":2,`+
 		`"reason":"unknown field \"limits\": did you mean \"limit\"?"}],`+
-		`"reason":"key: is missing (key: [] is one counter for all)","valid":false}`+"\n")
+		`"reason":"key: is missing: write key: [user], for example, or key: [] for one counter for all","valid":false}`+"\n")
 }
 
 // TestBadRulesAreRefused, by each command that reads a file, with the file, the place and the
@@ -196,7 +196,7 @@ func TestBadRulesAreRefused(t *testing.T) {
 		"no text":             {"rules:\n  \xff", ":2:3: byte 0xff is not UTF-8"},
 	} {
 		path := file(t, test.text)
-		for _, command := range []string{"apply", "validate", "diff"} {
+		for _, command := range []string{"apply", "diff"} {
 			t.Run(why+"/"+command, func(t *testing.T) { shell{t, s.nats}.fails(path+test.want, command, "-f", path) })
 		}
 	}
@@ -295,7 +295,8 @@ func TestRulesWithoutNATS(t *testing.T) {
 	s.refused("JetStream", "apply", "-f", file(t, twoRules))
 	must(t, server.Stop())
 	s.refused("connect to "+server.URL(), "get")
-	s.prints(fmt.Sprintf("good: 2 rules, %d bytes\n", len(twoRules)), "validate", "-f", file(t, twoRules))
+	path := file(t, twoRules)
+	s.prints(path+": 2 rules, valid\n", "validate", path)
 }
 
 // FuzzWithout takes the first rule out of whatever is a set of several: what is left is a set of

@@ -88,8 +88,8 @@ func (l *Limiter) Rule() *rules.Rule { return l.core.Current.Load().Rule }
 
 // Check decides for one request by all rules that match its attributes: it may pass only if every
 // one of them lets it, and it is charged to all or to none. A cost below 1 counts as 1. If no rule
-// matches, it may pass, and the decision names no rule. It allocates nothing for keys that have
-// been seen lately.
+// matches, Options.DenyUnmatched decides, and the decision names no rule. It allocates nothing for
+// keys that have been seen lately.
 func (c *Checker) Check(attrs identity.Attributes, cost int64) (d Decision) {
 	evaluation.CheckNow((*evaluation.Decision)(&d), &c.host, c.ruleset.Load(), attrs, cost)
 	return d

@@ -46,6 +46,9 @@ const minute = time.Minute
 // free is the decision on a request that no rule limits.
 var free = Decision{Allowed: true, Rule: nobody}
 
+// unmatched is the decision on a request that no rule matches.
+var unmatched = Decision{Allowed: true, Unmatched: true, Rule: nobody}
+
 // nobody is the name of no rule: "" in a script stands for any.
 const nobody = "nobody"
 
@@ -102,7 +105,7 @@ func TestClauses(t *testing.T) {
   - {name: skip, key: [user], limit: 5/minute}
   - {name: empty, match: {ask: all}, key: [user], limit: 1/minute, on_missing: empty, algorithm: fixed_window}
   - {name: deny, match: {ask: token}, key: [token], limit: 5/minute, on_missing: deny}`, steps: []step{
-			{attrs: "", want: free},
+			{attrs: "", want: unmatched},
 			{attrs: "ask=all", want: yes(0).by("empty", 1)},
 			{attrs: "ask=all", want: no(minute, 0).by("empty", 1), why: "all without the attribute are one entity"},
 			{attrs: "user=a ask=token", want: no(Never, 0).by("deny", 5)},

@@ -20,10 +20,15 @@ type Decision struct {
 	// Queue says that the rule of a denial has `on_limit: queue`: the caller may wait for at most
 	// MaxWait and ask again.
 	Queue bool
-	// Status is the HTTP status of a denial, 429 or 503 as its rule says; 0 if the hit was allowed.
+	// Unmatched says that no rule matched the request, or none but those that skip it for want of an
+	// attribute of their key: Options.DenyUnmatched decided. A rule that matches and exempts the
+	// caller, by `unlimited` or a list, is a match.
+	Unmatched bool
+	// Status is the HTTP status of a denial, 429 or 503 as its rule says, or 403 if it is Unmatched;
+	// 0 if the hit was allowed.
 	Status int
 	// Rule is the name of the rule that decided: the one that denied, or else the one with the
-	// least left. It is "" if no rule matched, or none but those with `shadow: true`.
+	// least left. It is "" if no rule limits the request, or none but those with `shadow: true`.
 	Rule string
 	// Limit is how many hits that rule has room for at once: its limit, or its override's; the
 	// burst of a token or leaky bucket; plus what `throttle: soft` adds, and `elastic` at present;
@@ -34,8 +39,9 @@ type Decision struct {
 	// If only rules with `shadow: true` matched, Limit, Remaining and Reset are those of Observed.
 	Limit, Remaining int64
 	// RetryAfter is how long until a hit of this cost would pass if no other came. It is 0 if the
-	// hit was allowed, and Never if its cost is above the limit. Under strict enforcement it is
-	// what the last grant said, and Remaining is the permits at hand; more may come.
+	// hit was allowed, and Never if its cost is above the limit or it is Unmatched. Under strict
+	// enforcement it is what the last grant said, and Remaining is the permits at hand; more may
+	// come.
 	RetryAfter time.Duration
 	// Reset is how long until every hit so far has surely left the window.
 	Reset time.Duration

@@ -22,8 +22,8 @@ func (c *Checker) Do(r Request) (res Result) {
 		d, all := evaluation.Explain(&c.host, by.Rules, now+int64(r.Ahead), r.Attributes, cost)
 		res.Decision, res.Explanations = Decision(d), explanations(all)
 	case r.Mode == Standing:
-		all, fresh := evaluation.Standing(&c.host, by.Rules, now+int64(r.Ahead), r.Attributes, cost)
-		res.Explanations, res.Freshness = explanations(all), fresh
+		d, all := evaluation.Standing(&c.host, by.Rules, now+int64(r.Ahead), r.Attributes, cost)
+		res.Decision, res.Explanations = Decision(d), explanations(all)
 	case r.Mode != Charge || r.Receipt:
 		c.charge(&res, by, now, &r)
 	case by.Limiter != nil:

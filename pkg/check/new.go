@@ -19,7 +19,8 @@ func New(o Options) (*Checker, error) {
 	c := &Checker{o: o, ended: make(chan struct{})}
 	c.host.Init(fleetstate.Config{
 		MaxLiveKeys: int64(o.MaxLiveKeys), Epoch: o.Epoch, ExpectCheckers: int64(o.ExpectCheckers),
-		Local: o.Link == nil, NoForecast: o.Tuning.NoForecast, OnDenied: o.OnDenied, Now: o.Now, KeyHash: o.KeyHash,
+		DenyUnmatched: o.DenyUnmatched,
+		Local:         o.Link == nil, NoForecast: o.Tuning.NoForecast, OnDenied: o.OnDenied, Now: o.Now, KeyHash: o.KeyHash,
 		FlushEvery: o.FlushEvery, FlushFloor: o.Tuning.FlushFloor, QuietFor: o.QuietFor,
 	})
 	c.o.Rules = nil // they need not stay in memory once other rules are in force

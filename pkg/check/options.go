@@ -37,6 +37,9 @@ type Options struct {
 	Revision uint64
 	// Link to the aggregators. Nil makes a local limiter: nothing is reported, nothing is learnt.
 	Link Link
+	// DenyUnmatched denies requests that no rule matches ([Decision.Unmatched]), which may pass
+	// otherwise. It does not concern Limiters and inline limits.
+	DenyUnmatched bool
 	// FlushEvery is the longest that hits wait for their report, while reports are answered and
 	// unless their key is far below its limit. Shorter is more exact, longer is less traffic. At
 	// least 1 ms, default 50 ms.

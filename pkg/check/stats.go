@@ -16,6 +16,9 @@ type Stats struct {
 	Revision uint64
 	// LiveKeys and IdleKeys are kept now; IdleKeys only roughly.
 	LiveKeys, IdleKeys int
+	// Unmatched is how many requests no rule matched ([Decision.Unmatched]), of those that would
+	// have been charged: not in the modes Peek, Record, Explain and Standing.
+	Unmatched int64
 	// Reports sent for the first time; sent again; answered; given up after 20 hours or because the
 	// number of shards changed; and sends that failed at once.
 	ReportsSent, ReportsRepeated, ReportsAnswered, ReportsGivenUp, ReportsUnsent int64
@@ -64,6 +67,7 @@ func (c *Checker) Stats() Stats {
 	s := Stats{
 		LiveKeys:        int(c.host.LiveKeys.Load()),
 		IdleKeys:        c.host.Idle.Len(),
+		Unmatched:       c.host.Unmatched.Load(),
 		ReportsSent:     r.Sent,
 		ReportsRepeated: r.Repeated,
 		ReportsAnswered: r.Answered,

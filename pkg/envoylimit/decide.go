@@ -3,6 +3,7 @@ package envoylimit
 import (
 	"context"
 	"net/http"
+	"slices"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -21,12 +22,32 @@ func (c *call) decide(ctx context.Context) error {
 			return err
 		}
 	}
+	c.settleUnmatched()
 	c.shared = c.shareKey()
 	over, err := c.charge(ctx)
 	if over || err != nil {
 		c.refund()
 	}
 	return err
+}
+
+// settleUnmatched decides the descriptors that no rule matches. A request consists of all of its
+// descriptors: if a rule matches one of them, the others pass. If none does, the first of those that
+// are charged decides and counts for all.
+func (c *call) settleUnmatched() {
+	matched := slices.ContainsFunc(c.descriptors, func(q descriptor) bool { return !q.decision.Unmatched })
+	first := true
+	for i := range c.descriptors {
+		q := &c.descriptors[i]
+		switch {
+		case !q.decision.Unmatched:
+		case matched:
+			q.decision, q.peek = check.Decision{Allowed: true}, true
+		case q.peek:
+		default:
+			q.peek, first = !first, false
+		}
+	}
 }
 
 // charge first checks the descriptors that will probably be denied, so that denials are counted and

@@ -54,10 +54,17 @@ func (c *call) answer() *ratelimitv3.RateLimitResponse {
 		if !c.descriptors[i].decision.Allowed {
 			r.OverallCode = ratelimitv3.RateLimitResponse_OVER_LIMIT
 		}
+		if d := &c.descriptors[i].decision; d.Unmatched && !d.Allowed {
+			r.RawBody = unmatchedBody
+		}
 	}
 	c.addHeaders(r)
 	return r
 }
+
+// unmatchedBody is what Envoy answers its client if no rule matches a request, and such requests are
+// denied.
+var unmatchedBody = []byte("no rule matches the request, and only requests that a rule matches are served\n")
 
 // setStatus sets the status of one descriptor.
 func (c *call) setStatus(s *descriptorStatus, q *descriptor) {

@@ -177,7 +177,9 @@ type limits struct {
 func (d *distributor) limit(now int64, b *bucket) limits {
 	standing := d.standing(b, 0)
 	all := standing.Explanations
-	l, stock := limits{fresh: standing.Freshness}, false
+	// The checker may deny what no rule matches.
+	barred := standing.Unmatched && !standing.Allowed
+	l, stock := limits{fresh: standing.Freshness, barred: barred}, false
 	for i := range all {
 		x := &all[i]
 		if x.Shadow {

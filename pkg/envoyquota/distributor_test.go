@@ -4,6 +4,9 @@ import (
 	"math"
 	"testing"
 	"time"
+
+	"github.com/offpath-io/offpath/internal/testing/rulestest"
+	"github.com/offpath-io/offpath/pkg/check"
 )
 
 func TestFirstReportGetsItsShareAtOnce(t *testing.T) {
@@ -80,6 +83,24 @@ func TestWhatStrategiesBucketsGet(t *testing.T) {
 			s := newScript(t, c.rules)
 			only(t, s.report(s.envoy(), c.allowed, 0), c.want...)
 		})
+	}
+}
+
+// A checker that denies what no rule matches has Envoys deny it, but not callers that a rule
+// exempts.
+func TestUnmatchedBucketsAreDenied(t *testing.T) {
+	for text, want := range map[string]string{
+		"rules: [{name: r, match: {api: x}, key: [], limit: 1/hour}]":                   "DENY_ALL",
+		"rules: [{name: r, key: [user], limit: 1/hour, allow: {user: [kristie]}}]":      "ALLOW_ALL",
+		"rules: [{name: r, key: [user], unlimited: true}]":                              "ALLOW_ALL",
+		"rules: [{name: r, key: [user], limit: 1/hour, shadow: true}]":                  "ALLOW_ALL",
+		"rules: [{name: r, key: [session], limit: 1/hour, exclude: {user: [x, y, z]}}]": "DENY_ALL",
+	} {
+		s := &script{t: t, now: simStart}
+		checker, err := check.New(check.Options{Rules: rulestest.Parse(t, text), DenyUnmatched: true})
+		must(t, err)
+		s.checker, s.distributor = checker, newDistributor(checker, Options{}.withDefaults())
+		only(t, s.report(s.envoy(), 1, 0), want)
 	}
 }
 

@@ -26,10 +26,12 @@ const (
 	QuotaExceeded = "QUOTA_EXCEEDED"
 	// TemporaryReducedCapacity is the reason of a denial by a rule of status 503.
 	TemporaryReducedCapacity = "TEMPORARY_REDUCED_CAPACITY"
+	// NoRuleMatches is the reason of a denial because no rule matches the call.
+	NoRuleMatches = "NO_RULE_MATCHES"
 )
 
 // Status describes a denial. The code is ResourceExhausted, or Unavailable under a rule of status
-// 503. The details are
+// 503, or PermissionDenied if no rule matches. The details are
 //
 //	ErrorInfo      the reason, with rule and limit as metadata
 //	QuotaFailure   the rule that decided, "rule:per-user", and its limit, for people too
@@ -38,6 +40,9 @@ const (
 //
 // The rule is missing if none decided. Nothing in the status comes from the client.
 func Status(d check.Decision) *status.Status {
+	if d.Unmatched {
+		return unmatched()
+	}
 	code, reason := codes.ResourceExhausted, QuotaExceeded
 	if d.Status == http.StatusServiceUnavailable {
 		code, reason = codes.Unavailable, TemporaryReducedCapacity
@@ -66,6 +71,17 @@ func Status(d check.Decision) *status.Status {
 	s := status.New(code, text)
 	full, err := s.WithDetails(append(details, info)...)
 	if err != nil { // a name that is not UTF-8, which no rule has
+		return s
+	}
+	return full
+}
+
+// unmatched describes a denial because no rule matches.
+func unmatched() *status.Status {
+	const text = "no rule matches the call, and only calls that a rule matches are served"
+	s := status.New(codes.PermissionDenied, text)
+	full, err := s.WithDetails(&errdetails.ErrorInfo{Reason: NoRuleMatches, Domain: Domain})
+	if err != nil { // unreachable: the detail is valid
 		return s
 	}
 	return full

@@ -59,6 +59,7 @@ func TestDenied(t *testing.T) {
 	givenUp.Status = 0
 	nameless := checktest.Denied(time.Second)
 	nameless.Rule = ""
+	unmatched := check.Decision{Unmatched: true, Status: 403, RetryAfter: check.Never}
 	for _, tt := range []struct {
 		why  string
 		d    check.Decision
@@ -72,6 +73,7 @@ func TestDenied(t *testing.T) {
 		{"never", checktest.Denied(check.Never), words(exhausted, quota, "", never)},
 		{"no room", busy, words("Unavailable", grpclimit.TemporaryReducedCapacity, "1.5s", "try again in 1.5s")},
 		{"given up", givenUp, words(exhausted, quota, "1s", "try again in 1s")},
+		{"no rule matches", unmatched, []string{"PermissionDenied", "no rule matches the call, and only calls that a rule matches are served", "offpath " + grpclimit.NoRuleMatches + " map[]"}},
 		{"by no rule", nameless, []string{exhausted, "limited: try again in 1s", "retry 1s", "offpath " + quota + " map[]"}},
 	} {
 		t.Run(tt.why, func(t *testing.T) {

@@ -24,7 +24,7 @@ const ProblemType = "application/problem+json"
 // Problem is the body of a denial, by RFC 9457.
 type Problem struct {
 	// Type is QuotaExceeded; TemporaryReducedCapacity if Status is 503; about:blank if it is 400,
-	// for an ambiguous path or header.
+	// for an ambiguous path or header, or 403, if no rule matches.
 	Type   string `json:"type"`
 	Title  string `json:"title"`
 	Status int    `json:"status"`
@@ -41,6 +41,12 @@ func NewProblem(d check.Decision) Problem {
 			Type: "about:blank", Title: http.StatusText(d.Status), Status: d.Status,
 			Detail: "Servers read this in different ways: " +
 				"the path has a segment . or .., or a header is there twice.",
+		}
+	}
+	if d.Unmatched {
+		return Problem{
+			Type: "about:blank", Title: "Forbidden", Status: status(&d),
+			Detail: "No rule matches the request, and only requests that a rule matches are served.",
 		}
 	}
 	p := Problem{Type: QuotaExceeded, Title: "Quota exceeded", Status: status(&d)}

@@ -23,6 +23,7 @@ func TestDenied(t *testing.T) {
 	nameless.Rule = ""
 	accented := checktest.Denied(time.Second)
 	accented.Rule = "grün%"
+	unmatched := check.Decision{Unmatched: true, Status: 403, RetryAfter: check.Never}
 	long := "Such a request is not served, however long you wait."
 	policies := []string{checktest.Rule}
 	quota := func(detail string) httplimit.Problem {
@@ -42,6 +43,7 @@ func TestDenied(t *testing.T) {
 		{"no room", busy, "2", httplimit.Problem{httplimit.TemporaryReducedCapacity, "Temporary reduced capacity", 503, "Try again in 2 seconds.", policies}},
 		{"given up", givenUp, "1", quota("Try again in 1 second.")},
 		{"as the headers write it", accented, "1", httplimit.Problem{httplimit.QuotaExceeded, "Quota exceeded", 429, "Try again in 1 second.", []string{"gr%C3%BCn%25"}}},
+		{"no rule matches", unmatched, "", httplimit.Problem{"about:blank", "Forbidden", 403, "No rule matches the request, and only requests that a rule matches are served.", nil}},
 		{"by no rule", nameless, "1", httplimit.Problem{httplimit.QuotaExceeded, "Quota exceeded", 429, "Try again in 1 second.", nil}},
 	} {
 		t.Run(tt.why, func(t *testing.T) {

@@ -60,7 +60,8 @@ type Options struct {
 	// Headers of answers, besides the Retry-After of denials. Default: limitheaders.Newest.
 	Headers limitheaders.Format
 	// Denied answers a denied request: it writes the status and the body. Retry-After and Headers
-	// are set already. If the request is ambiguous, the decision has no rule and the status 400.
+	// are set already. If the request is ambiguous, the decision has no rule and the status 400; if
+	// no rule matches it, the decision is Unmatched and has the status 403.
 	// Default: [Deny].
 	Denied func(w http.ResponseWriter, r *http.Request, d check.Decision)
 	// Acquire is how long a request waits for permits under rules of strict enforcement, at most.

@@ -88,19 +88,19 @@ type filePriority struct {
 // a Rule in Go can, or that have no zero value there.
 func (f *fileRule) missing() (all faults) {
 	if f.Key == nil && !f.Unlimited {
-		all.add(path{"key"}, "is missing (key: [] is one counter for all)")
+		all.add(path{"key"}, "is missing: write key: [user], for example, or key: [] for one counter for all")
 	}
 	if f.Limit == (rate{}) && !f.Unlimited {
-		all.add(path{"limit"}, "is missing")
+		all.add(path{"limit"}, "is missing: write limit: 15/second, for example, or unlimited: true")
 	}
 	for _, list := range f.Exclude {
 		if len(list.Value) == 0 {
 			all.add(path{"exclude", list.Name}, "is empty: want the values that the rule does "+
-				"not apply to")
+				"not apply to, or no %s", list.Name)
 		}
 	}
 	if f.Cost != nil && *f.Cost == "" {
-		all.add(path{"cost"}, "is empty")
+		all.add(path{"cost"}, "is empty: want the attribute with the cost, or no cost")
 	}
 	if f.Priority != nil && f.Priority.By == "" {
 		all.add(path{"priority", "by"}, "is missing or empty: want the attribute that says "+

@@ -227,6 +227,14 @@ func readPrefix(attribute, text string) (prefix netip.Prefix, ok bool, wrong str
 	return prefix, true, wrongPrefix(prefix)
 }
 
+// asIPv4 is the remedy for a prefix of IPv4 addresses within IPv6.
+func asIPv4(p netip.Prefix) string {
+	if p.Bits() < 96 {
+		return "write it as IPv4"
+	}
+	return "write " + netip.PrefixFrom(p.Addr().Unmap(), p.Bits()-96).Masked().String()
+}
+
 // addressAttribute is the attribute that is known to be an address.
 const addressAttribute = "ip"
 
@@ -236,7 +244,7 @@ func wrongPrefix(p netip.Prefix) string {
 	case !p.IsValid():
 		return "is no prefix"
 	case p.Addr().Is4In6():
-		return "is IPv4 within IPv6: write it as IPv4"
+		return "is IPv4 within IPv6: " + asIPv4(p)
 	case p.Masked() != p:
 		return "has bits behind the prefix: want " + p.Masked().String()
 	}

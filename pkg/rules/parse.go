@@ -80,12 +80,12 @@ func refusal(mistakes []strictyaml.Mistake) *Error {
 // readSet reads the document. The set is worth nothing if there are mistakes in it afterwards.
 func readSet(doc *strictyaml.Document) *Set {
 	var f file
-	doc.Decode(&f, strictyaml.Format{List: "rules"})
+	doc.Decode(&f, strictyaml.Format{List: "rules", Remedies: remedies})
 	switch {
 	case f.Rules == nil:
-		doc.Refuse([]any{"rules"}, "is missing")
+		doc.Refuse([]any{"rules"}, `is missing: write rules: and below it "- name: per-user" and its fields`)
 	case len(f.Rules) == 0:
-		doc.Refuse([]any{"rules"}, "there are no rules")
+		doc.Refuse([]any{"rules"}, "there are no rules: to limit nobody, write one with unlimited: true")
 	}
 	report := func(i int, f fault) {
 		doc.Refuse(append([]any{"rules", i}, f.path...), f.reason)

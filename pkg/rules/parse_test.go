@@ -80,7 +80,8 @@ func TestErrorsNameTheirPlace(t *testing.T) {
 		t.Fatal(err)
 	}
 	refusal.File = "rules.yaml"
-	want := "rules.yaml:1:9: key: is missing (key: [] is one counter for all)\nrules.yaml:1:9: limit: is missing"
+	want := "rules.yaml:1:9: key: is missing: write key: [user], for example, or key: [] for one counter for all\n" +
+		"rules.yaml:1:9: limit: is missing: write limit: 15/second, for example, or unlimited: true"
 	if err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)
 	}

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+
+	"github.com/offpath-io/offpath/pkg/rules/internal/strictyaml"
 )
 
 // withoutReplaced removes, in place, the rules that others among them replace. They are in the
@@ -54,11 +56,11 @@ func (s *Set) connect(wrong []bool, refuse func(int, faults)) {
 		return
 	}
 	if i := s.cycle(func(r *Rule) []*Rule { return r.in.replaces }); i >= 0 {
-		refuse(i, faultf("the rules that this one replaces replace it").in("replaces"))
+		refuse(i, faultf("the rules that this one replaces replace it: leave one of them out").in("replaces"))
 	}
 	if i := s.cycle(func(r *Rule) []*Rule { return r.in.while }); i >= 0 {
 		refuse(i, faultf("rule %q has room while others have, and these while it has: "+
-			"want no circle", s.rules[i].Throttle.While).in("elastic", "while", "rule"))
+			"want no circle: name a rule that is not elastic", s.rules[i].Throttle.While).in("elastic", "while", "rule"))
 	}
 }
 
@@ -66,11 +68,27 @@ func (s *Set) connect(wrong []bool, refuse func(int, faults)) {
 func (s *Set) other(r *Rule, name string) (other *Rule, why string) {
 	switch other = s.byName[name]; other {
 	case nil:
-		why = fmt.Sprintf("there is no rule %.128q", name)
+		why = fmt.Sprintf("there is no rule %.128q%s", name, s.nearestRule(name))
 	case r:
-		why = fmt.Sprintf("%q is this rule itself", name)
+		why = fmt.Sprintf("%q is this rule itself: want another one", name)
 	}
 	return other, why
+}
+
+// nearestRule is the remedy for the name of a rule that is not there: the name of one that is. No
+// more are looked for than mistakes are told, since each look goes through all rules.
+func (s *Set) nearestRule(name string) string {
+	if s.looked++; s.looked > strictyaml.MaxMistakes {
+		return ""
+	}
+	names := make([]string, len(s.rules))
+	for i, r := range s.rules {
+		names[i] = r.Name
+	}
+	if near := strictyaml.Closest(name, names); near != "" {
+		return fmt.Sprintf(": did you mean %q?", near)
+	}
+	return ": want the name of one of this file"
 }
 
 func (s *Set) connectWhile(r *Rule) faults {
@@ -79,7 +97,7 @@ func (s *Set) connectWhile(r *Rule) faults {
 	}
 	other, why := s.other(r, r.Throttle.While)
 	if why == "" && other.Unlimited {
-		why = fmt.Sprintf("%q is unlimited, so there is no use of its limit", other.Name)
+		why = fmt.Sprintf("%q is unlimited, so there is no use of its limit: want another one", other.Name)
 	}
 	if why != "" {
 		return faultf("%s", why).in("elastic", "while", "rule")
@@ -93,7 +111,7 @@ func (s *Set) connectReplaces(r *Rule) (all faults) {
 	for i, name := range r.Replaces {
 		other, why := s.other(r, name)
 		if why == "" && seen[name] {
-			why = fmt.Sprintf("%q occurs twice", name)
+			why = fmt.Sprintf("%q occurs twice: keep one of them", name)
 		}
 		if why != "" {
 			all.add(path{"replaces", i}, "%s", why)

@@ -17,6 +17,7 @@ type Set struct {
 	// replacing says that there are rules that replace others.
 	replacing bool
 	wire      map[string]*Rule // by the names of overrides' counters
+	looked    int              // how many names of rules that are not there were looked for
 }
 
 // member is what a Set knows of a rule in it.
@@ -34,7 +35,7 @@ type member struct {
 // refuses, with an *Error whose Line is 0.
 func NewSet(rules ...Rule) (*Set, error) {
 	if len(rules) == 0 {
-		return nil, &Error{Reason: "there are no rules"}
+		return nil, &Error{Reason: "there are no rules: to limit nobody, want one that is Unlimited"}
 	}
 	var all []Error
 	set := assemble(rules, func(int) bool { return false }, func(i int, f fault) {
@@ -86,8 +87,9 @@ func (s *Set) add(r Rule, unread bool) faults {
 	r.sort()
 	r.in = &member{rule: &r, place: len(s.rules)}
 	s.rules = append(s.rules, &r)
-	if _, ok := s.byName[r.Name]; ok && r.Name != "" {
-		return append(all, faultf("%q is the name of an earlier rule", r.Name).in("name")...)
+	if other, ok := s.byName[r.Name]; ok && r.Name != "" {
+		return append(all, faultf("%q is the name of rule %d too: want another one",
+			r.Name, other.in.place+1).in("name")...)
 	}
 	s.byName[r.Name] = &r
 	return all

@@ -52,7 +52,7 @@ func (r *Rule) validate(unread bool) faults {
 
 func validateName(name string) faults {
 	if name == "" {
-		return faultf("is missing or empty")
+		return faultf("is missing or empty: write name: per-user, for example")
 	}
 	if why := checkName(name); why != "" {
 		return faultf("%s", why)
@@ -74,7 +74,7 @@ func refuseNames(list []named, most int) (all faults) {
 	seen := make(map[string]bool, len(list))
 	for _, one := range list {
 		if one.why == "" && seen[one.name] {
-			one.why = "occurs twice"
+			one.why = "occurs twice: keep one of them"
 		}
 		if seen[one.name] = true; one.why != "" {
 			all.add(path{one.step}, "attribute %.40q: %s", one.name, one.why)
@@ -173,7 +173,7 @@ func (r *Rule) validateUnlimited() (all faults) {
 		{"priority", r.Priority.By != ""},
 	} {
 		if one.given {
-			all.add(path{one.field}, "the rule is unlimited, so this has no meaning")
+			all.add(path{one.field}, "the rule is unlimited, so this has no meaning: leave out this or unlimited")
 		}
 	}
 	return all
@@ -187,7 +187,7 @@ func (t Terms) validate(r *Rule) faults {
 	}
 	switch {
 	case !r.hasBurst() && t.Burst != 0:
-		all.add(path{"burst"}, "%v has none: want token_bucket or leaky_bucket", r.Algorithm)
+		all.add(path{"burst"}, "%v has none: leave it out, or write algorithm: token_bucket or leaky_bucket", r.Algorithm)
 	case r.hasBurst() && (t.Burst < 1 || t.Burst > window.MaxCount):
 		all.add(path{"burst"}, "%d: want 1 to %d", t.Burst, window.MaxCount)
 	}
@@ -203,7 +203,10 @@ func validateWindow(shape window.Shape) faults {
 		return faultf("%v", err).in("limit")
 	}
 	if err := shape.Validate(); err != nil {
-		return faultf("%v", err).in("buckets")
+		if shape.Fixed {
+			return faultf("%v: leave it out", err).in("buckets")
+		}
+		return faultf("%v%s", err, bucketsRemedy(shape)).in("buckets")
 	}
 	return nil
 }
@@ -212,19 +215,21 @@ func validateWindow(shape window.Shape) faults {
 func checkName(name string) string {
 	switch {
 	case name == "":
-		return "is empty"
+		return "is empty: want a name"
 	case len(name) > maxName:
 		return fmt.Sprintf("has %d bytes: want at most %d", len(name), maxName)
 	case !utf8.ValidString(name):
-		return "is not UTF-8"
+		return "is not UTF-8: write it in UTF-8"
 	}
 	for _, c := range name {
-		if c == ' ' || !unicode.IsPrint(c) {
-			return fmt.Sprintf("contains %q: want printable characters without spaces", c)
+		if !isNameRune(c) {
+			return fmt.Sprintf("contains %q: want printable characters without spaces%s", c, nameRemedy(name))
 		}
 	}
 	return ""
 }
+
+func isNameRune(c rune) bool { return c != ' ' && unicode.IsPrint(c) }
 
 // fault is something wrong with a rule, and the path to it: names of fields, places in lists
 // from 0, and strictyaml.Keys, which are in the reason.

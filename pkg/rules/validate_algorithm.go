@@ -15,7 +15,7 @@ func (r *Rule) validateAlgorithm() faults {
 		return faultf("%v has no window of kind %d", r.Algorithm, r.Window.Kind).in("algorithm")
 	case r.Algorithm == LeakyBucket && r.Count == All:
 		return faultf("all: a hit that a leaky_bucket denies does not wait in its queue, so " +
-			"there is nothing to count").in("count")
+			"there is nothing to count: want admitted").in("count")
 	}
 	return nil
 }
@@ -39,17 +39,17 @@ func (r *Rule) validateStrict() faults {
 			"sliding_window or fixed_window", why).in("enforcement")
 	case r.Count == All:
 		return faultf("all: denied hits have no permit, so they cannot count under strict " +
-			"enforcement").in("count")
+			"enforcement: want admitted, or enforcement: async").in("count")
 	}
 	return nil
 }
 
 func (t *Throttle) validate() (all faults) {
 	if t.Kind != Soft && t.Exceed != 0 {
-		all = faultf("throttle is %v", t.Kind).in("soft")
+		all = faultf("throttle is %v: leave this out, or write throttle: soft", t.Kind).in("soft")
 	}
 	if t.Kind != Elastic && (t.UpTo != 0 || t.While != "" || t.Below != 0) {
-		all.add(path{"elastic"}, "throttle is %v", t.Kind)
+		all.add(path{"elastic"}, "throttle is %v: leave this out, or write throttle: elastic", t.Kind)
 	}
 	if t.Kind == Soft && !(t.Exceed > 0 && t.Exceed <= 10) { // so that NaN is refused too
 		all.add(path{"soft", "exceed"}, "%s: want more than 0%%, at most 1000%%", given(t.Exceed))
@@ -80,18 +80,18 @@ const (
 func (o *OnLimit) validate(algorithm Algorithm) faults {
 	switch {
 	case !o.Queue && o.MaxWait != 0:
-		return faultf("nobody waits: want on_limit: queue").in("max_wait")
+		return faultf("nobody waits: leave this out, or write on_limit: queue").in("max_wait")
 	case !o.Queue && o.MaxDepth != 0:
-		return faultf("nobody waits: want on_limit: queue").in("max_depth")
+		return faultf("nobody waits: leave this out, or write on_limit: queue").in("max_depth")
 	case !o.Queue:
 		return nil
 	case o.MaxWait == 0:
-		return faultf("queue: want max_wait beside it, how long a caller may wait").in("on_limit")
+		return faultf("queue: write max_wait: 200ms beside it, or how long else a caller may wait").in("on_limit")
 	case o.MaxWait < 0 || o.MaxWait > maxWait || o.MaxWait%time.Millisecond != 0:
 		return faultf("%v: want whole milliseconds, more than 0, at most %v", o.MaxWait, maxWait).
 			in("max_wait")
 	case algorithm == LeakyBucket && o.MaxDepth != 0:
-		return faultf("how many wait for a leaky_bucket is its burst").in("max_depth")
+		return faultf("how many wait for a leaky_bucket is its burst: leave this out, and write burst").in("max_depth")
 	case algorithm != LeakyBucket && (o.MaxDepth < 1 || o.MaxDepth > maxDepth):
 		return faultf("%d: want 1 to %d", o.MaxDepth, maxDepth).in("max_depth")
 	}
@@ -114,8 +114,8 @@ func (r *Rule) validateMost() (all faults) {
 			all.add(path{"overrides", i, "limit"}, "%d, with all that adds to it: want at most %d",
 				n, most)
 		} else if terms.Limit < 1 || r.hasBurst() && terms.Burst < 1 {
-			all.add(path{"overrides", i, "limit"}, "%gx leaves less than one hit",
-				r.Overrides[i].Factor)
+			all.add(path{"overrides", i, "limit"}, "%gx leaves less than one hit: "+
+				"want a greater factor, or blocked", r.Overrides[i].Factor)
 		}
 	}
 	return all

@@ -21,8 +21,7 @@ func (r *Rule) validateOverrides() (all faults) {
 		text := o.text()
 		if before, ok := seen[text]; ok {
 			all.add(path{"overrides", i}, "entry %d: never has an effect: entry %d has the same "+
-				"match, "+
-				"and comes first", i+1, before+1)
+				"match, and comes first: keep one of them", i+1, before+1)
 		}
 		if o.Until.IsZero() {
 			seen[text] = i
@@ -33,7 +32,8 @@ func (r *Rule) validateOverrides() (all faults) {
 
 func (o *Override) validate(r *Rule) faults {
 	if len(o.Match) == 0 {
-		return faultf("is missing or empty: want the attributes that say whom the override is for").
+		return faultf("is missing or empty: want the attributes that say whom the override is for, such as " +
+			"{tier: gold}").
 			in("match")
 	}
 	wrong := join(validateMatch(o.Match).in("match"), checkWord(o.Action).in("limit"))
@@ -46,13 +46,16 @@ func (o *Override) validate(r *Rule) faults {
 	case o.Action != Limited && (o.Limit != 0 || o.Factor != 0):
 		return faultf("%v callers have no limit of their own", o.Action).in("limit")
 	case o.Action == Limited && o.Limit == 0 && o.Factor == 0:
-		return faultf("is missing: the override changes nothing").in("limit")
+		return faultf("is missing: the override changes nothing: write a limit such as 200/second, a factor " +
+			"such as 10x, unlimited or blocked").in("limit")
 	case o.Limit != 0 && o.Factor != 0:
 		return faultf("want a limit or a factor, not both").in("limit")
 	case o.Limit == 0 && o.Window != (window.Shape{}):
-		return faultf("there is no limit that this window is for").in("buckets")
+		return faultf("there is no limit that this window is for: leave it out, or write a limit such as " +
+			"200/second").in("buckets")
 	case o.Limit == 0 && o.Burst != 0:
-		return faultf("there is no limit that this burst is for: a factor multiplies the rule's").
+		return faultf("there is no limit that this burst is for: leave it out, as a factor multiplies the " +
+			"rule's, or write a limit such as 200/second").
 			in("burst")
 	case o.Limit != 0 && o.Window == window.Shape{}:
 		return r.termsOf(o).validate(r)
@@ -70,7 +73,7 @@ func validateLists(lists []List) faults {
 	for i, l := range lists {
 		why := checkName(l.Attribute)
 		if why == "" && len(l.Values) == 0 && len(l.Prefixes) == 0 {
-			why = "nobody is on the list"
+			why = "nobody is on the list: write somebody, or leave it out"
 		}
 		list[i] = named{strictyaml.Key(l.Attribute), l.Attribute, why}
 		all = append(all, l.validate().in(l.Attribute)...)
@@ -113,7 +116,7 @@ func (r *Rule) validatePriority() faults {
 	case p.By == "" && p.Shares == nil:
 		return nil
 	case p.By == "":
-		return faultf("is missing or empty: want the attribute that says which class").
+		return faultf("is missing or empty: want the attribute that says which class, such as by: class").
 			in("priority", "by")
 	case checkName(p.By) != "":
 		return faultf("attribute %.40q: %s", p.By, checkName(p.By)).in("priority", "by")
@@ -128,7 +131,7 @@ func (r *Rule) validatePriority() faults {
 		}
 	}
 	if _, ok := p.Shares[DefaultClass]; !ok {
-		all.add(nil, "want one of %q, for all other classes", DefaultClass)
+		all.add(nil, "want one of %q, for all other classes: write %[1]s: 90%%, for example", DefaultClass)
 	}
 	return all.in("priority", "shares")
 }
@@ -140,7 +143,7 @@ func (r *Rule) wrongShare(class string, share float64) string {
 	case !(share > 0 && share <= 1):
 		return percent(share).String() + ": want more than 0%, at most 100%"
 	case share*float64(r.Capacity()) < 1:
-		return fmt.Sprintf("%s of %d leaves less than one hit", percent(share), r.Capacity())
+		return fmt.Sprintf("%s of %d leaves less than one hit: want a greater share", percent(share), r.Capacity())
 	}
 	return ""
 }

@@ -23,7 +23,7 @@ type word[T worded] struct{ Is T }
 func (w *word[T]) UnmarshalText(text []byte) error {
 	words := wordsOf[T]()
 	if !slices.Contains(words, string(text)) {
-		return fmt.Errorf("%.40q: want %s", text, strings.Join(words, " or "))
+		return fmt.Errorf("%.40q: want %s%s", text, orList(words), wordRemedy(string(text), words))
 	}
 	for w.Is = 0; w.Is.String() != string(text); w.Is++ {
 	}
@@ -54,7 +54,9 @@ type rate struct {
 
 // UnmarshalText accepts N/unit and N/span.
 func (r *rate) UnmarshalText(text []byte) (err error) {
-	r.Hits, r.Per, err = parseLimit(string(text))
+	if r.Hits, r.Per, err = parseLimit(string(text)); err != nil {
+		err = remedied(err, limitRemedy(string(text)))
+	}
 	return quoted(text, err)
 }
 
@@ -79,11 +81,11 @@ func (o *overrideLimit) UnmarshalText(text []byte) (err error) {
 		return o.rate.UnmarshalText(text)
 	case strings.HasSuffix(limit, "x"):
 		if o.Factor, err = parseFactor(limit); err == nil && o.Factor == 0 {
-			err = errors.New("want more than 0")
+			err = errors.New("want more than 0: write blocked")
 		}
 	default:
 		err = errors.New("want a limit such as 200/second, a factor such as 10x, " +
-			"unlimited or blocked")
+			"unlimited or blocked" + overrideRemedy(limit))
 	}
 	return quoted(text, err)
 }
@@ -105,7 +107,7 @@ type span struct{ time.Duration }
 // UnmarshalText accepts numbers with units.
 func (s *span) UnmarshalText(text []byte) (err error) {
 	if s.Duration, err = parseSpan(string(text)); err != nil {
-		return quoted(text, errors.New("want a span such as 200ms or 2s"))
+		return quoted(text, errors.New("want a span such as 200ms or 2s"+spanRemedy(string(text))))
 	}
 	return nil
 }
@@ -120,7 +122,7 @@ type moment struct{ time.Time }
 func (m *moment) UnmarshalText(text []byte) (err error) {
 	m.Time, err = time.Parse(time.RFC3339, string(text))
 	if err != nil || m.IsZero() {
-		return quoted(text, errors.New("want a time such as 2026-12-01T00:00:00Z"))
+		return quoted(text, errors.New("want a time such as 2026-12-01T00:00:00Z"+momentRemedy(string(text))))
 	}
 	return nil
 }
@@ -138,7 +140,7 @@ type percent float64
 func (p *percent) UnmarshalText(text []byte) error {
 	number, ok := strings.CutSuffix(string(text), "%")
 	if !ok || !isDecimal(number) {
-		return quoted(text, errors.New("want a percentage such as 10% or 12.5%"))
+		return quoted(text, errors.New("want a percentage such as 10% or 12.5%"+percentRemedy(string(text))))
 	}
 	part, err := strconv.ParseFloat(number+"e-2", 64)
 	*p = percent(part)
@@ -163,7 +165,7 @@ func (p percent) String() string {
 func parseFactor(text string) (float64, error) {
 	number, ok := strings.CutSuffix(text, "x")
 	if !ok || !isDecimal(number) {
-		return 0, errors.New("want a factor such as 10x or 0.5x")
+		return 0, errors.New("want a factor such as 10x or 0.5x" + factorRemedy(text))
 	}
 	return strconv.ParseFloat(number, 64)
 }

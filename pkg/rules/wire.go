@@ -91,7 +91,7 @@ func (s *Set) checkWireNames(r *Rule) (all faults) {
 				"override want at most %d", i+1, len(r.Name), maxName-len(name)+len(r.Name))
 		case rule || taken && other != r:
 			all.add(path{"overrides", i}, "entry %d: its counter would be called %q, as another "+
-				"rule's is", i+1, name)
+				"rule's is: rename one of the rules", i+1, name)
 		default:
 			s.wire[name] = r
 		}

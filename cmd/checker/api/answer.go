@@ -9,11 +9,11 @@ import (
 	"github.com/offpath-io/offpath/pkg/check"
 )
 
-// Answer is the body of a 200 or a 429.
+// Answer is the body of a 200, or of a denial.
 type Answer struct {
 	Allowed bool `json:"allowed"`
 	// Rule is the one that decided: the one that denied, or else the one with the least left. If no
-	// rule matches, it is null, and so are the fields about it.
+	// rule limits the request, it is null, and so are the fields about it.
 	Rule      *string `json:"rule"`
 	Limit     *int64  `json:"limit"`
 	Remaining *int64  `json:"remaining"`
@@ -22,6 +22,8 @@ type Answer struct {
 	ResetMS      *int64 `json:"reset_ms"`
 	// Freshness is fresh, stale, local, local_share or outage.
 	Freshness string `json:"freshness"`
+	// Unmatched: no rule matches, and --on-no-match decided.
+	Unmatched bool `json:"unmatched,omitempty"`
 	// Exceeded: the hit passed above a limit that is soft or elastic.
 	Exceeded bool `json:"exceeded,omitempty"`
 	// Queue: the caller may wait, for at most MaxWaitMS, and ask again.
@@ -40,7 +42,7 @@ type Answer struct {
 func NewAnswer(d check.Decision) Answer {
 	a := Answer{
 		Allowed: d.Allowed, Freshness: d.Freshness.String(),
-		Exceeded: d.Exceeded, Queue: d.Queue, Shadow: d.Shadow,
+		Unmatched: d.Unmatched, Exceeded: d.Exceeded, Queue: d.Queue, Shadow: d.Shadow,
 	}
 	if d.Queue {
 		a.MaxWaitMS = new(ceil(d.MaxWait, time.Millisecond))

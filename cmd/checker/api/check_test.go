@@ -103,7 +103,7 @@ func TestAnswers(t *testing.T) {
 		want := fmt.Sprintf(`{"allowed":%v,"rule":%q,"limit":%d,"remaining":%d,"retry_after_ms":%s,"reset_ms":T,"freshness":"local"}`,
 			step.status == 200, step.rule, step.limit, step.remaining, step.retry)
 		if step.rule == none {
-			want = `{"allowed":true,"rule":null,"limit":null,"remaining":null,"retry_after_ms":0,"reset_ms":null,"freshness":"local"}`
+			want = `{"allowed":true,"rule":null,"limit":null,"remaining":null,"retry_after_ms":0,"reset_ms":null,"freshness":"local","unmatched":true}`
 		}
 		if got := withoutTimes(t, w.Body.String()); got != want || w.Code != step.status {
 			t.Errorf("%d, %s:\ngot  %d %s\nwant %d %s", i, step.ask, w.Code, got, step.status, want)

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/offpath-io/offpath/cmd/internal/daemon"
+	"github.com/offpath-io/offpath/cmd/internal/rulesfile"
 	"github.com/offpath-io/offpath/cmd/internal/signing"
 	"github.com/offpath-io/offpath/internal/flags"
 	"github.com/offpath-io/offpath/internal/natsconn"
@@ -68,6 +69,8 @@ type config struct {
 	chargeOn string // statuses with commas between; "" for none
 
 	options
+
+	onNoMatch rulesfile.NoMatch
 
 	rulesKeys, entriesKeys signing.Keys // public ones only
 
@@ -130,6 +133,7 @@ func newConfig() config {
 		rateHeaders: limitheaders.Newest,
 		proxy:       "127.0.0.1:8088",
 		answer:      30 * time.Second,
+		onNoMatch:   rulesfile.AllowNoMatch,
 	}
 	c.trail.setDefaults()
 	return c
@@ -166,6 +170,7 @@ func (c *config) addFleetFlags(s *pflag.FlagSet) {
 func (c *config) addRulesFlags(s *pflag.FlagSet) {
 	s.StringVar(&c.rulesFrom, "rules", "", "where the rules are, `FILE|nats`: a YAML file, or the "+
 		"fleet's bucket in NATS; changes are followed (./nats is a file called nats)")
+	c.onNoMatch.AddFlag(s)
 	c.rulesKeys.AddPublic(s, signing.Rules)
 	c.entriesKeys.AddPublic(s, signing.Entries)
 	flags.Add(s, &c.cacheDir, "cache-dir", "directory `DIR|none` that keeps rules and blocks "+

@@ -23,7 +23,7 @@ func TestEverySetting(t *testing.T) {
 		rulesFrom: "r", listen: "127.0.0.1:8080", grpc: "127.0.0.1:8081", admin: "127.0.0.1:9090", namespace: "offpath", logLevel: slog.LevelInfo,
 		flush: 50 * time.Millisecond, quietFor: time.Second, acquire: 20 * time.Millisecond, maxLiveKeys: 1 << 20, maxIdleKeys: 1 << 20,
 		staleAfter: 3, shareAfter: 10, outageAfter: 300,
-		ipv6Prefix: 64, rateHeaders: limitheaders.Newest, proxy: "127.0.0.1:8088", answer: 30 * time.Second,
+		onNoMatch: "allow", ipv6Prefix: 64, rateHeaders: limitheaders.Newest, proxy: "127.0.0.1:8088", answer: 30 * time.Second,
 		trail: trail{logTo: "none", logSample: 1, logBytes: 256 << 20, logAge: 7 * 24 * time.Hour, traceSample: 0.01},
 	}
 	if defaults != want {
@@ -37,6 +37,7 @@ func TestEverySetting(t *testing.T) {
 		set         func(*config)
 	}{
 		{"rules", "my.yaml", func(c *config) { c.rulesFrom = "my.yaml" }},
+		{"on-no-match", "deny", func(c *config) { c.onNoMatch = "deny" }},
 		{"name", "shop", func(c *config) { c.name = "shop" }},
 		{"listen", ":80", func(c *config) { c.listen = ":80" }},
 		{"grpc", "none", func(c *config) { c.grpc = "" }},

@@ -32,7 +32,7 @@ func TestMetrics(t *testing.T) {
 		BlocksCache: &offpath.CacheState{Failures: 39},
 	}
 	stats.Checker = check.Stats{
-		LiveKeys: 8, IdleKeys: 9,
+		LiveKeys: 8, IdleKeys: 9, Unmatched: 44,
 		ReportsSent: 10, ReportsRepeated: 11, ReportsAnswered: 12, ReportsGivenUp: 13, ReportsUnsent: 14,
 		LeasesSent: 20, LeasesRepeated: 21, LeasesAnswered: 22, LeasesRefused: 23, Waiting: 24,
 		SettlementsTaken: 27, SettlementsAnswered: 28, SettlementsLost: 29,
@@ -51,6 +51,7 @@ offpath_unreadable_messages_total 16
 offpath_live_keys 8
 offpath_live_keys_max 30
 offpath_idle_keys 9
+offpath_unmatched_requests_total 44
 offpath_refresh_age_seconds 1.5
 offpath_nats_connected 0
 offpath_rules 31

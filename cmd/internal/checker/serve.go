@@ -16,6 +16,7 @@ import (
 	"github.com/offpath-io/offpath/cmd/internal/admin"
 	"github.com/offpath-io/offpath/cmd/internal/daemon"
 	"github.com/offpath-io/offpath/cmd/internal/decisionlog"
+	"github.com/offpath-io/offpath/cmd/internal/rulesfile"
 	"github.com/offpath-io/offpath/cmd/internal/signing"
 	"github.com/offpath-io/offpath/internal/natsclient"
 	"github.com/offpath-io/offpath/internal/tlsfiles"
@@ -141,7 +142,7 @@ func (p *process) checkerOptions(ctx context.Context) (o check.Options, err erro
 		HelloEvery: hello, StaleAfter: time.Duration(p.staleAfter) * hello,
 		ShareAfter: time.Duration(p.shareAfter) * hello, OutageAfter: time.Duration(p.outageAfter) * hello,
 		MaxLiveKeys: p.maxLiveKeys, MaxIdleKeys: p.maxIdleKeys, Epoch: events.NewEpoch(p.name),
-		DrainTimeout: p.drainTime, Now: clock(),
+		DrainTimeout: p.drainTime, Now: clock(), DenyUnmatched: p.onNoMatch == rulesfile.DenyNoMatch,
 	}
 	if o.MaxIdleKeys == 0 {
 		o.MaxIdleKeys = -1 // which package check calls none

@@ -3,7 +3,6 @@ package evaluation
 import (
 	"time"
 
-	"github.com/offpath-io/offpath/pkg/check/internal/counter"
 	"github.com/offpath-io/offpath/pkg/check/internal/ruleset"
 	"github.com/offpath-io/offpath/pkg/identity"
 	"github.com/offpath-io/offpath/pkg/rules"
@@ -111,11 +110,6 @@ func (a *evaluation) noteBarred(attrs identity.Attributes) {
 		l.Group.NoteDenied(textAt(text, len(a.text), len(text)), 1)
 		a.text = text[:len(a.text)] // keep the memory if it has grown
 	}
-}
-
-// allowUnmatched allows a request that no rule matches.
-func allowUnmatched(d *Decision, h *counter.Host) {
-	d.Allowed, d.Freshness = true, h.Freshness()
 }
 
 // denyBarred denies a request that a rule bars, independently of its counts.

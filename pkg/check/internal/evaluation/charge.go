@@ -28,7 +28,7 @@ func Charge(
 		a.record(now)
 		return c
 	case len(a.decisions) == 0:
-		allowUnmatched(d, h)
+		a.passUnlimited(d)
 	default:
 		if receipt {
 			a.mayBeSettled()

@@ -38,6 +38,7 @@ type evaluation struct {
 	view      *counter.View   // memory for a look at other counters
 	views     []*counter.View // the same for the decisions' counters
 	exact     bool            // the charged hits must be known, so checkUnlocked cannot decide
+	exempt    bool            // a rule matches that does not limit the caller
 	answer    Decision        // memory of askAll
 }
 
@@ -77,7 +78,7 @@ func (q *ruleDecision) prepare() {
 }
 
 func (a *evaluation) begin(p *ruleset.Compiled, to purpose) {
-	a.Rules, a.text, a.decisions, a.purpose = p, a.text[:0], a.decisions[:0], to
+	a.Rules, a.text, a.decisions, a.purpose, a.exempt = p, a.text[:0], a.decisions[:0], to, false
 }
 
 // add adds a decision. The caller must set all of it: it still has the values of an earlier one.

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/offpath-io/offpath/pkg/check/internal/counter"
-	"github.com/offpath-io/offpath/pkg/check/internal/fleetstate"
 	"github.com/offpath-io/offpath/pkg/check/internal/ruleset"
 	"github.com/offpath-io/offpath/pkg/identity"
 	"github.com/offpath-io/offpath/pkg/rules"
@@ -63,11 +62,11 @@ func Explain(
 	return d, all
 }
 
-// Standing is Explain for the rules that limit the request, without the decision. It also returns
-// the worst freshness that they decide by.
+// Standing is Explain for the rules that limit the request. If there are some, the decision has
+// nothing but the worst freshness that they decide by.
 func Standing(
 	h *counter.Host, p *ruleset.Compiled, now int64, attrs identity.Attributes, cost int64,
-) ([]Explanation, fleetstate.Freshness) {
+) (Decision, []Explanation) {
 	found := p.Rules.Find(nil, attrs)
 	all, decisions := make([]Explanation, 0, len(found)), make([]ruleDecision, 0, len(found))
 	for _, r := range found {
@@ -78,9 +77,9 @@ func Standing(
 		}
 	}
 	if len(decisions) == 0 {
-		return all, h.Freshness()
+		return Peek(h, Decider{Rules: p}, now, attrs, "", cost), all
 	}
-	return all, explainAll(p, all, decisions, attrs, now).answer.Freshness
+	return Decision{Freshness: explainAll(p, all, decisions, attrs, now).answer.Freshness}, all
 }
 
 // explainRule explains how the rule at a place, which matches, applies to the caller.

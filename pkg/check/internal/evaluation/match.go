@@ -29,6 +29,7 @@ func (a *evaluation) match(p *ruleset.Compiled, attrs identity.Attributes, now, 
 		}
 		switch {
 		case v != applies:
+			a.exempt = a.exempt || v == appliesNot
 		case keyed >= 0 && p.Entries[keyed].KeyNumber == e.KeyNumber:
 			q.from, q.to = a.from, len(a.text)
 		default:

@@ -13,6 +13,7 @@ type Decision struct {
 	Freshness        fleetstate.Freshness
 	Exceeded         bool
 	Queue            bool
+	Unmatched        bool
 	Status           int
 	Rule             string
 	Limit, Remaining int64
@@ -23,6 +24,9 @@ type Decision struct {
 	Observed         string
 }
 
+// forbidden is the HTTP status of a denial because no rule matches.
+const forbidden = 403
+
 // Never is check.Never.
 const Never = time.Duration(1<<63 - 1)
 
@@ -30,6 +34,24 @@ const Never = time.Duration(1<<63 - 1)
 // Allowed.
 func (d *Decision) FillDenial(r *rules.Rule) {
 	d.Status, d.Queue, d.MaxWait = r.Status, r.OnLimit.Queue, r.OnLimit.MaxWait
+}
+
+// decideUnlimited decides a request that no rule limits: no rule matches it, or those that do limit
+// other callers.
+func (a *evaluation) decideUnlimited(d *Decision) {
+	d.Freshness, d.Unmatched = a.host.Freshness(), !a.exempt
+	d.Allowed = a.exempt || !a.host.Config.DenyUnmatched
+	if !d.Allowed {
+		d.Status, d.RetryAfter = forbidden, Never
+	}
+}
+
+// passUnlimited is decideUnlimited for a request that is charged; it counts those that no rule
+// matches.
+func (a *evaluation) passUnlimited(d *Decision) {
+	if a.decideUnlimited(d); d.Unmatched {
+		a.host.Unmatched.Add(1)
+	}
 }
 
 // allow turns a denial into an allowed decision.

@@ -17,7 +17,7 @@ func Peek(
 		a.bar.decideBarred(&d, now)
 		return d
 	case len(a.decisions) == 0:
-		allowUnmatched(&d, h)
+		a.decideUnlimited(&d)
 		return d
 	}
 	if by.Limiter != nil {

@@ -25,7 +25,7 @@ func Check(d *Decision, h *counter.Host, p *ruleset.Compiled, now int64, attrs i
 	}
 	switch {
 	case len(a.decisions) == 0:
-		allowUnmatched(d, h)
+		a.passUnlimited(d)
 	case len(a.decisions) > 1:
 		if !a.takeAll(d, now) {
 			a.decideAll(d, attrs, now)

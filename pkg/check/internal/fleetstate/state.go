@@ -29,6 +29,8 @@ type State struct {
 	Size     atomic.Int64
 	told     atomic.Bool
 	LiveKeys atomic.Int64 // counters in the table
+	// Unmatched counts the requests that no rule matched.
+	Unmatched atomic.Int64
 
 	Rounds    rounds
 	Wake      chan struct{} // of capacity 1; full if an early step is wanted
@@ -41,6 +43,7 @@ type Config struct {
 	Epoch                uint64
 	ExpectCheckers       int64 // the least size of the fleet
 	Local                bool  // the checker has no link, so there is no fleet
+	DenyUnmatched        bool  // requests that no rule matches
 	NoForecast           bool
 	FlushEvery           time.Duration
 	FlushFloor, QuietFor time.Duration

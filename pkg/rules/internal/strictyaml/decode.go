@@ -1,6 +1,7 @@
 package strictyaml
 
 import (
+	"cmp"
 	"encoding"
 	"fmt"
 	"reflect"
@@ -21,6 +22,8 @@ type Format struct {
 	// Loose allows anchors, aliases, merge keys, and tags of single values. Any single value is a
 	// string then, as it is written, and truth values have the words of YAML 1.1.
 	Loose bool
+	// Remedies for mistakes.
+	Remedies Remedies
 }
 
 // maxAliased bounds how many values aliases may stand for, with the names of their fields.
@@ -35,7 +38,7 @@ const maxAliased = 1 << 18
 func (d *Document) Decode(into any, format Format) {
 	d.format = format
 	if d.root.Kind != yaml.MappingNode {
-		d.refuse(d.root, "file: want a mapping, got %s", describe(d.root))
+		d.refuse(d.root, "file: want a mapping, got %s%s", describe(d.root), then(format.Remedies.Shapes[""]))
 		return
 	}
 	d.read(d.root, reflect.ValueOf(into).Elem())
@@ -96,15 +99,15 @@ func (d *Document) refused(n *yaml.Node) bool {
 		d.refuse(n, unaliased)
 	case isEntry(d.path, d.format.List) && n.Kind != yaml.MappingNode:
 		one := strings.TrimSuffix(d.format.List, "s")
-		d.refuse(n, "%s: want a mapping, got %s", one, describe(n))
+		d.refuse(n, "%s: want a mapping, got %s%s", one, describe(n), then(d.format.Remedies.Shapes[one]))
 	case n.Tag == nullTag && n.Kind == yaml.ScalarNode && !slices.Contains(d.format.Nullable, name):
-		d.refuse(n, "has no value: give it one, or leave it out")
+		d.refuse(n, "has no value%s", cmp.Or(then(d.shape()), ": give it one, or leave it out"))
 	case n.Tag == mergeTag:
-		d.refuse(n, "<< is a merge key here: write it in quotes")
+		d.refuse(n, `<< is a merge key here: write "<<", in quotes`)
 	case n.Kind == yaml.ScalarNode && tagNames[n.Tag] == "" && !d.format.Loose,
 		n.Kind == yaml.MappingNode && n.Tag != "!!map",
 		n.Kind == yaml.SequenceNode && n.Tag != "!!seq":
-		d.refuse(n, "the tag %.40q is not supported here", n.Tag)
+		d.refuse(n, "the tag %.40q is not supported here: leave it out", n.Tag)
 	default:
 		return false
 	}
@@ -138,7 +141,7 @@ func (d *Document) readValue(n *yaml.Node, into reflect.Value) {
 
 func (d *Document) readScalar(n *yaml.Node, into any) {
 	if n.Kind != yaml.ScalarNode {
-		d.refuse(n, "want a single value, got %s", describe(n))
+		d.refuse(n, "want a single value, got %s%s", describe(n), then(cmp.Or(single(n), d.shape())))
 		return
 	}
 	var err error
@@ -152,7 +155,7 @@ func (d *Document) readScalar(n *yaml.Node, into any) {
 		*into, known = truths[strings.ToLower(n.Value)]
 		plain := n.Tag == "!!bool" && n.Value == strconv.FormatBool(*into)
 		if !known || !plain && !d.format.Loose {
-			err = fmt.Errorf("%.40q: want true or false", n.Value)
+			err = fmt.Errorf("%.40q: want true or false%s", n.Value, truth(n))
 		}
 	case *string:
 		// No numbers and the like: YAML may have understood something else than was meant, such as
@@ -168,7 +171,11 @@ func (d *Document) readScalar(n *yaml.Node, into any) {
 
 func (d *Document) readList(n *yaml.Node, into reflect.Value) {
 	if n.Kind != yaml.SequenceNode {
-		d.refuse(n, "want a list, got %s", describe(n))
+		remedy := d.shape()
+		if into.Type().Elem().Kind() == reflect.String {
+			remedy = cmp.Or(list(n), remedy)
+		}
+		d.refuse(n, "want a list, got %s%s", describe(n), then(remedy))
 		return
 	}
 	into.Set(reflect.MakeSlice(into.Type(), len(n.Content), len(n.Content)))
@@ -198,11 +205,9 @@ func (d *Document) readStruct(n *yaml.Node, into reflect.Value) {
 	d.readMapping(n, func(name, field *yaml.Node) {
 		if i := slices.Index(known, name.Value); i >= 0 {
 			d.readPart(name.Value, field, into.Field(i))
-		} else if meant := closest(name.Value, known); meant != "" {
-			d.refuseName(name, meant, "unknown field %.40q: did you mean %q?", name.Value, meant)
 		} else {
-			d.refuseName(name, name.Value, "unknown field %.40q (want %s)", name.Value,
-				strings.Join(known, ", "))
+			meant, reason := d.unknown(name.Value, known)
+			d.refuseName(name, meant, "%s", reason)
 		}
 	})
 }
@@ -211,7 +216,7 @@ func (d *Document) readStruct(n *yaml.Node, into reflect.Value) {
 // last. It refuses names that are no strings or occur twice.
 func (d *Document) readMapping(n *yaml.Node, read func(name, field *yaml.Node)) {
 	if n.Kind != yaml.MappingNode {
-		d.refuse(n, "want a mapping, got %s", describe(n))
+		d.refuse(n, "want a mapping, got %s%s", describe(n), then(d.shape()))
 		return
 	}
 	lines := make(map[string]int, len(n.Content)/2)
@@ -233,8 +238,8 @@ func (d *Document) readMapping(n *yaml.Node, read func(name, field *yaml.Node)) 
 			d.refuseName(at, name.Value, "want the name of a field, got %s%s", describe(name),
 				quotes(name))
 		case twice:
-			d.refuseName(at, name.Value, "field %.40q occurs twice, first on line %d", name.Value,
-				line)
+			d.refuseName(at, name.Value, "field %.40q occurs twice, first on line %d: "+
+				"keep one of them", name.Value, line)
 		default:
 			lines[name.Value] = at.Line
 			read(name, field)
@@ -279,29 +284,4 @@ func (d *Document) merge(from *yaml.Node, lines map[string]int, read func(name, 
 			read(name, field)
 		}
 	})
-}
-
-// closest is the one of the names that the text is fewest typing errors away from, at most two, or
-// "".
-func closest(text string, names []string) string {
-	for errs := 1; errs <= min(2, len(text)/2); errs++ {
-		for _, name := range names {
-			if isNear(text, name, errs) {
-				return name
-			}
-		}
-	}
-	return ""
-}
-
-// isNear reports whether inserting, deleting or replacing so many characters makes b of a.
-func isNear(a, b string, errs int) bool {
-	for a != "" && b != "" && a[0] == b[0] {
-		a, b = a[1:], b[1:]
-	}
-	if a == b || errs == 0 {
-		return a == b
-	}
-	return a != "" && isNear(a[1:], b, errs-1) || b != "" && isNear(a, b[1:], errs-1) ||
-		a != "" && b != "" && isNear(a[1:], b[1:], errs-1)
 }

@@ -68,18 +68,21 @@ func Parse(text []byte) (*Document, *Mistake) {
 	}
 	switch {
 	case len(docs) == 0:
-		return nil, mistakeAt(1, 1, "is empty: want rules")
+		return nil, mistakeAt(1, 1, emptyDocument)
 	case len(docs) > 1:
-		return nil, mistakeAt(docs[1].Line, docs[1].Column, "a second document: want one")
+		return nil, mistakeAt(docs[1].Line, docs[1].Column, "a second document: want one, with all rules, and no --- between them")
 	}
 	root := docs[0].Content[0]
 	if root.Tag == nullTag {
-		return nil, mistakeAt(docs[0].Line, docs[0].Column, "is empty: want rules")
+		return nil, mistakeAt(docs[0].Line, docs[0].Column, emptyDocument)
 	}
 	return &Document{
 		root: root, fields: make(map[reflect.Type][]string), open: make(map[*yaml.Node]bool),
 	}, nil
 }
+
+const emptyDocument = "is empty: want rules, such as " +
+	"rules: [{name: per-user, key: [user], limit: 15/second}]"
 
 // parse returns up to two documents.
 func parse(text []byte) (docs []*yaml.Node, err error) {
@@ -113,27 +116,29 @@ func syntaxError(text []byte, err error) *Mistake {
 		return mistakeAt(1, 1, "not YAML: %v", err)
 	}
 	line, column := max(at.Mark.Line, 1), max(at.Mark.Column, 1)
+	lines := bytes.Split(text, []byte("\n"))
 	// The library counts the end of the text as a line of its own.
-	if lines := bytes.Split(text, []byte("\n")); line > len(lines) {
+	if line > len(lines) {
 		line, column = len(lines), utf8.RuneCount(lines[len(lines)-1])+1
 	}
-	return mistakeAt(line, column, "not YAML: %s", at.Message)
+	remedy := syntax(at.Message, string(lines[line-1]), column)
+	return mistakeAt(line, column, "not YAML: %s%s", at.Message, remedy)
 }
 
 // checkText refuses what YAML does not allow in a text. The library refuses most of it, but does
 // not say where.
 func checkText(text []byte) *Mistake {
 	if len(text) > MaxSize {
-		return mistakeAt(0, 0, "is longer than %d bytes", MaxSize)
+		return mistakeAt(0, 0, "is longer than %d bytes: want fewer rules, or shorter lists", MaxSize)
 	}
 	line, column := 1, 0
 	for i, c := range string(text) {
 		column++
 		switch {
 		case c == utf8.RuneError && text[i] != 0xef:
-			return mistakeAt(line, column, "byte %#02x is not UTF-8", text[i])
+			return mistakeAt(line, column, "byte %#02x is not UTF-8: save the file as UTF-8", text[i])
 		case !allowed(c):
-			return mistakeAt(line, column, "character %U is not allowed", c)
+			return mistakeAt(line, column, "character %U is not allowed: leave it out", c)
 		case c == '\n':
 			line, column = line+1, 0
 		}

@@ -33,14 +33,6 @@ func describe(n *yaml.Node) string {
 	return "something else"
 }
 
-// quotes is the remedy for what YAML did not take for a string.
-func quotes(n *yaml.Node) string {
-	if n.Kind == yaml.ScalarNode && n.Tag != nullTag && n.Style&yaml.TaggedStyle == 0 {
-		return " (write it in quotes)"
-	}
-	return ""
-}
-
 // Entry is one entry of a mapping.
 type Entry[V any] struct {
 	Name  string
@@ -78,7 +70,8 @@ func Whole(n *yaml.Node, least, most int64) (int64, error) {
 	value, err := strconv.ParseInt(n.Value, 10, 64)
 	plain := n.Tag == "!!int" && err == nil && strconv.FormatInt(value, 10) == n.Value
 	if !plain || value < least || value > most {
-		return 0, fmt.Errorf("%.40q: want a whole number from %d to %d", n.Value, least, most)
+		return 0, fmt.Errorf("%.40q: want a whole number from %d to %d%s", n.Value, least, most,
+			whole(n, least, most))
 	}
 	return value, nil
 }
