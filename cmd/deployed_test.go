@@ -217,8 +217,8 @@ func TestDeployedOperator(t *testing.T) {
 	c.AwaitMetric("offpath_blocked_keys", "1") // without an aggregator
 	f.do("unblock", "mallory", "--rule", "per-user")
 	c.AwaitMetric("offpath_blocked_keys", "0")
-	if got := messagesIn(t, f.nats, "offpath-audit"); len(got) != 5 {
-		t.Errorf("the log of changes has %d records, want 5: %s", len(got), got)
+	if got := messagesIn(t, f.nats, "offpath-audit"); len(got) != 7 { // two of rules
+		t.Errorf("the log of changes has %d records, want 7: %s", len(got), got)
 	}
 	for what, sub := range map[string]*nats.Subscription{"a change": auditHeard, "a denial": denialsHeard} {
 		if _, err := sub.NextMsg(time.Minute); err != nil {

@@ -148,7 +148,7 @@ func newBlock(e flags.Environment) *cobra.Command {
 			if errors.Is(err, console.ErrNobody) {
 				var operator *console.Operator
 				if operator, err = o.operator(conn); err == nil {
-					b, err = operator.Block(ctx, q.Who, o.rule, o.key, o.span)
+					b, err = operator.Block(ctx, q.Who.ByCommand(), o.rule, o.key, o.span)
 				}
 			}
 			text := fmt.Sprintf("%s of %s is blocked until %s\n",
@@ -172,7 +172,7 @@ func newUnblock(e flags.Environment) *cobra.Command {
 			if errors.Is(err, console.ErrNobody) {
 				var operator *console.Operator
 				if operator, err = o.operator(conn); err == nil {
-					err = operator.Unblock(ctx, q.Who, o.rule, o.key)
+					err = operator.Unblock(ctx, q.Who.ByCommand(), o.rule, o.key)
 				}
 			}
 			name := printable(o.key) + " of " + printable(o.rule)

@@ -112,8 +112,8 @@ func TestAuditLogNamesPeople(t *testing.T) {
 		got = append(got, strings.TrimSpace(fmt.Sprint(r.Who.Name, " ", r.What, " ", r.Detail, r.Error)))
 	}
 	want := []string{
-		account.Username + " apply revision 1: added per-user, added create", "deploy-bot apply revision 2: removed create",
-		"kristie block for 1h0m0s", account.Username + " unblock",
+		"command: " + account.Username + " apply revision 1: added per-user, added create", "command: deploy-bot apply revision 2: removed create",
+		"command: kristie block for 1h0m0s", "command: " + account.Username + " unblock",
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("got  %q\nwant %q", got, want)

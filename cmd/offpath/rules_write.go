@@ -159,7 +159,7 @@ func (f *rulesFlags) writeDown(
 		parts = append(parts, fmt.Sprintf("and %d more", more))
 	}
 	r := console.Record{
-		At: time.Now().UTC(), Who: f.who(), What: "apply", Detail: strings.Join(parts, ", "),
+		At: time.Now().UTC(), Who: f.who().ByCommand(), What: "apply", Detail: strings.Join(parts, ", "),
 	}
 	if failed != nil {
 		r.Error = failed.Error()

@@ -38,6 +38,12 @@ type Who struct {
 	From string `json:"from"`
 }
 
+// ByCommand marks a name as given by a command, which has shown no token.
+func (w Who) ByCommand() Who {
+	w.Name = "command: " + w.Name
+	return w
+}
+
 // Record is one line of the audit log.
 type Record struct {
 	At   time.Time `json:"at"`

@@ -163,8 +163,7 @@ func (c *Console) answerTo(ctx context.Context, what string, data []byte) (any, 
 	if err := d.Decode(&q); err != nil {
 		return nil, err
 	}
-	q.Who.Name = "command: " + cut(q.Who.Name) // it has shown no token
-	q.Who.From = cut(q.Who.From)
+	q.Who = Who{Name: cut(q.Who.Name), From: cut(q.Who.From)}.ByCommand()
 	q.Rule = cut(q.Rule)
 	switch what {
 	case "block":
