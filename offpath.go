@@ -49,8 +49,8 @@ type Options struct {
 	// them; several checkers may share one. "" suits a NATS without accounts.
 	Name string
 
-	// Rules is the path of a YAML file of rules, which is watched. "" takes the rules of the
-	// fleet's bucket, which "aggregator rules apply" writes.
+	// Rules is the path of a YAML file of rules, or of a directory of such, which is watched. ""
+	// takes the rules of the fleet's bucket, which "aggregator rules apply" writes.
 	Rules string
 	// RulesVerifier and BlocksVerifier hold the public keys of those who may write rules and blocks
 	// into the fleet's buckets. Nil takes whatever is there.
@@ -139,7 +139,7 @@ func Join(o Options) (*Participant, error) {
 	m.rules = newReloadable(m.newChecker(o), o.Begin, o.Log)
 	var source ruleSource
 	if o.Rules != "" {
-		file, err := openFile(o.Rules)
+		file, err := openFiles(o.Rules)
 		if err != nil {
 			return nil, err
 		}

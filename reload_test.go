@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -17,6 +19,7 @@ import (
 	"github.com/offpath-io/offpath/internal/testing/servers/serverstest"
 	"github.com/offpath-io/offpath/pkg/check"
 	"github.com/offpath-io/offpath/pkg/rules"
+	"github.com/offpath-io/offpath/pkg/rules/envoyrules"
 )
 
 const good = "rules:\n  - name: a\n    key: [user]\n    limit: 5/second\n"
@@ -65,7 +68,7 @@ func TestTheLastGoodSetStays(t *testing.T) {
 		var err error
 		if step.trouble != nil || step.healed {
 			r.trouble(step.trouble)
-		} else if err = r.offer(step.revision, step.revision, []byte(step.data)); err != nil {
+		} else if err = r.offer(step.revision, step.revision, envoyrules.File{Data: []byte(step.data)}); err != nil {
 			refusals++
 		}
 		s := r.now()
@@ -98,9 +101,9 @@ func TestTheLastGoodSetStays(t *testing.T) {
 func TestAParserThatPanics(t *testing.T) {
 	var refuse error
 	r := newLocal(&refuse)
-	must(t, r.offer(1, 1, []byte(good)))
-	r.read = func([]byte) (*rules.Set, error) { panic("what is this") }
-	err := r.offer(2, 2, []byte(good))
+	must(t, r.offer(1, 1, envoyrules.File{Data: []byte(good)}))
+	r.read = func(...envoyrules.File) (*rules.Set, []envoyrules.Warning, error) { panic("what is this") }
+	err := r.offer(2, 2, envoyrules.File{Data: []byte(good)})
 	if err == nil || !strings.Contains(err.Error(), "what is this") {
 		t.Error(err)
 	}
@@ -138,7 +141,7 @@ func TestMovingBetweenFileAndBucket(t *testing.T) {
 	path := daemontest.File(t, "rules.yaml", daily(1))
 	ofFile := func(modified time.Time) uint64 {
 		must(t, os.Chtimes(path, time.Time{}, modified))
-		f, err := openFile(path)
+		f, err := openFiles(path)
 		must(t, err)
 		return reportedRevision(t, f)
 	}
@@ -160,14 +163,14 @@ func TestRevisionOfAFile(t *testing.T) {
 		1_763_610_000_123: time.UnixMilli(1_763_610_000_123),
 		1:                 time.Unix(-5, 0),
 	} {
-		equal(t, at, revisionOf(filewatch.File{Modified: at}), want)
+		equal(t, at, new(ruleFiles).revisionOf([]filewatch.File{{Modified: at}, {}}), want)
 	}
 }
 
 // TestAFileIsFollowed: what it holds comes into force, and that it is gone is known.
 func TestAFileIsFollowed(t *testing.T) {
 	path := daemontest.File(t, "rules.yaml", daily(1))
-	f, err := openFile(path)
+	f, err := openFiles(path)
 	must(t, err)
 	var refuse error
 	r := newLocal(&refuse)
@@ -183,4 +186,52 @@ func TestAFileIsFollowed(t *testing.T) {
 		why := r.now().Trouble
 		return errors.Is(why, os.ErrNotExist) && strings.HasPrefix(why.Error(), "load rules: ")
 	})
+}
+
+// TestADirectoryIsFollowed: its files come into force together, or none of them; one that is added or
+// removed is a change, too.
+func TestADirectoryIsFollowed(t *testing.T) {
+	dir := t.TempDir()
+	file := func(name, domain string) string {
+		path := filepath.Join(dir, name)
+		must(t, os.WriteFile(path, []byte("domain: "+domain+"\ndescriptors: [{key: a, rate_limit: {unit: day, requests_per_unit: 1}}]\n"), 0o600))
+		return path
+	}
+	one := file("one.yaml", "d")
+	f, err := openFiles(dir)
+	must(t, err)
+	var refuse error
+	r := newLocal(&refuse)
+	must(t, f.begin(r))
+	watching := begin(func(ctx context.Context) { f.watch(ctx, r) })
+	defer watching.end()
+	has := func(names ...string) func() bool {
+		return func() bool {
+			var all []string
+			for _, rule := range r.checker.Load().Rules().Rules() {
+				all = append(all, rule.Name)
+			}
+			return slices.Equal(all, names)
+		}
+	}
+	if !has("d|a")() {
+		t.Error("the first file is not in force")
+	}
+	two := file("two.yaml", "e")
+	daemontest.Eventually(t, "both are in force", has("d|a", "e|a"))
+	file("one.yaml", "new")
+	bad := file("bad.yaml", "''")
+	daemontest.Eventually(t, "the bad one is refused", func() bool {
+		refused := r.now().Refused
+		return refused != nil && strings.HasPrefix(refused.Error(), bad+":1:9: domain: ")
+	})
+	must(t, os.Remove(bad))
+	daemontest.Eventually(t, "without it, the others are in force", has("new|a", "e|a"))
+	must(t, os.Remove(two))
+	daemontest.Eventually(t, "a removed one is not", has("new|a"))
+	must(t, os.Remove(one))
+	daemontest.Eventually(t, "that none is left is known", func() bool { return r.now().Trouble != nil })
+	if !has("new|a")() {
+		t.Error("the last good rules are gone")
+	}
 }

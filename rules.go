@@ -2,8 +2,8 @@ package offpath
 
 import (
 	"context"
-	"errors"
 	"fmt"
+	"os"
 	"sync"
 
 	"github.com/offpath-io/offpath/internal/filewatch"
@@ -23,25 +23,34 @@ type ruleSource interface {
 	heard() <-chan struct{}
 }
 
-// file is a file of rules, in this format or that of envoyproxy/ratelimit.
-type file struct {
+// ruleFiles are a file of rules, or all of a directory, in this format or that of
+// envoyproxy/ratelimit.
+type ruleFiles struct {
 	path  string
-	first filewatch.File
+	isDir bool
+	first []filewatch.File
 }
 
-// openFile reads the file, so that a missing or bad one is an error before anything starts.
-func openFile(path string) (*file, error) {
-	first, err := filewatch.Read(path, rules.MaxSize)
+// openFiles reads the file or the directory, so that a missing or bad one is an error before
+// anything starts.
+func openFiles(path string) (*ruleFiles, error) {
+	first, isDir, err := filewatch.ReadPath(path, envoyrules.Suffixes, rules.MaxSize)
 	if err != nil {
 		return nil, loading(err)
 	}
-	if _, err := envoyrules.Read(first.Data); err != nil {
-		if refusal, ok := errors.AsType[*rules.Error](err); ok {
-			refusal.File = path
-		}
+	if _, _, err := envoyrules.ReadFiles(texts(first)...); err != nil {
 		return nil, err
 	}
-	return &file{path, first}, nil
+	return &ruleFiles{path, isDir, first}, nil
+}
+
+// texts are the files as they are read.
+func texts(files []filewatch.File) []envoyrules.File {
+	all := make([]envoyrules.File, len(files))
+	for i, f := range files {
+		all[i] = envoyrules.File{Name: f.Path, Data: f.Data}
+	}
+	return all
 }
 
 func loading(err error) error {
@@ -51,27 +60,41 @@ func loading(err error) error {
 	return fmt.Errorf("load rules: %w", err)
 }
 
-// revisionOf is when the file was written, in Unix milliseconds: so the checker with the newer file
-// has the higher revision, and a restart changes nothing. 1 for a file from before 1970.
-func revisionOf(f filewatch.File) uint64 { return uint64(max(f.Modified.UnixMilli(), 1)) }
-
-func (f *file) begin(r *reloadable) error {
-	revision := revisionOf(f.first)
-	return r.offer(revision, revision, f.first.Data)
+// revisionOf is when the newest file was written, or the directory, which is when one was added or
+// removed, in Unix milliseconds: so the checker with the newer files has the higher revision, and a
+// restart changes nothing. 1 for files from before 1970.
+func (f *ruleFiles) revisionOf(files []filewatch.File) uint64 {
+	newest := int64(1)
+	for _, one := range files {
+		newest = max(newest, one.Modified.UnixMilli())
+	}
+	if info, err := os.Stat(f.path); err == nil && f.isDir {
+		newest = max(newest, info.ModTime().UnixMilli())
+	}
+	return uint64(newest)
 }
 
-func (f *file) watch(ctx context.Context, r *reloadable) {
+func (f *ruleFiles) begin(r *reloadable) error {
+	revision := f.revisionOf(f.first)
+	return r.offer(revision, revision, texts(f.first)...)
+}
+
+func (f *ruleFiles) watch(ctx context.Context, r *reloadable) {
 	o := filewatch.Options{MaxSize: rules.MaxSize}
-	filewatch.Watch(ctx, []string{f.path}, []filewatch.File{f.first}, o,
-		func(files []filewatch.File) {
-			revision := revisionOf(files[0])
-			_ = r.offer(revision, revision, files[0].Data) // logs errors
-		},
-		func(err error) { r.trouble(loading(err)) })
+	changed := func(files []filewatch.File) {
+		revision := f.revisionOf(files)
+		_ = r.offer(revision, revision, texts(files)...) // logs errors
+	}
+	trouble := func(err error) { r.trouble(loading(err)) }
+	if f.isDir {
+		filewatch.WatchDir(ctx, f.path, envoyrules.Suffixes, f.first, o, changed, trouble)
+		return
+	}
+	filewatch.Watch(ctx, []string{f.path}, f.first, o, changed, trouble)
 }
 
-// heard is closed: begin has read the file.
-func (f *file) heard() <-chan struct{} {
+// heard is closed: begin has read the files.
+func (f *ruleFiles) heard() <-chan struct{} {
 	heard := make(chan struct{})
 	close(heard)
 	return heard
@@ -96,7 +119,7 @@ func newBucket(o Options, l *link, c *cache) *bucket {
 func (b *bucket) begin(r *reloadable) error {
 	if e, ok := b.cache.loadRules(b.link.namespace, b.verifier); ok {
 		b.revision, b.order = e.Revision, e.Order()
-		_ = r.offer(b.revision, b.order, e.Data) // logs errors
+		_ = r.offer(b.revision, b.order, envoyrules.File{Data: e.Data}) // logs errors
 	}
 	return nil
 }
@@ -113,7 +136,7 @@ func (b *bucket) watch(ctx context.Context, r *reloadable) {
 			return
 		}
 		b.revision, b.order = e.Revision, e.Order()
-		if r.offer(b.revision, b.order, e.Data) == nil { // logs errors
+		if r.offer(b.revision, b.order, envoyrules.File{Data: e.Data}) == nil { // logs errors
 			b.cache.saveRules(e)
 		}
 	}

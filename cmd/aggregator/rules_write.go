@@ -114,6 +114,9 @@ type written struct {
 func (f *rulesFlags) write(
 	ctx context.Context, b *natssource.Bucket, there inForce, rules *ruleSet, stdout io.Writer,
 ) error {
+	if rules.notOne != nil {
+		return rules.notOne
+	}
 	if err := b.CheckSize(rules.text); err != nil {
 		return err
 	}

@@ -41,7 +41,7 @@ func newExplain() *cobra.Command {
 	}
 	flags.Topic(cmd, "Request", func(s *pflag.FlagSet) {
 		s.StringVar(&file, "rules", "",
-			"`FILE` with the rules, as YAML, or in envoyproxy/ratelimit's format")
+			"`FILE|DIR` with the rules, as YAML, or in envoyproxy/ratelimit's format")
 		flags.Add(s, &cost, "cost", "the request's cost of `N` hits",
 			flags.Int(1, int(window.MaxCount)))
 		s.BoolVar(&asJSON, "json", false, "print JSON, as POST /v1/explain answers")
@@ -69,7 +69,7 @@ func explain(file string, cost int, stdin io.Reader) (r check.Result, err error)
 	if file == "" || file == rulesfile.Stdin {
 		return r, flags.Usagef("want --rules FILE")
 	}
-	_, set, err := rulesfile.Open(file, nil) // standard input has the request
+	of, err := rulesfile.Open(file, nil) // standard input has the request
 	if err != nil {
 		return r, err
 	}
@@ -77,7 +77,7 @@ func explain(file string, cost int, stdin io.Reader) (r check.Result, err error)
 	if err != nil {
 		return r, fmt.Errorf("standard input: %w", err)
 	}
-	checker, err := check.New(check.Options{Rules: set})
+	checker, err := check.New(check.Options{Rules: of.Set})
 	if err != nil {
 		return r, err
 	}

@@ -37,6 +37,9 @@ type Origin struct {
 	Quota bool
 }
 
+// Suffixes are how the names of the files end that are read of a directory of rules.
+var Suffixes = []string{".yaml", ".yml"}
+
 // File is a text with rules.
 type File struct {
 	// Name is in front of its mistakes and warnings; "" for none.
