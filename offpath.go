@@ -52,6 +52,9 @@ type Options struct {
 	// Rules is the path of a YAML file of rules, or of a directory of such, which is watched. ""
 	// takes the rules of the fleet's bucket, which "aggregator rules apply" writes.
 	Rules string
+	// Shadow evaluates all rules as if each had `shadow: true`: what they would deny is counted, and
+	// nobody is denied, also by blocks.
+	Shadow bool
 	// RulesVerifier and BlocksVerifier hold the public keys of those who may write rules and blocks
 	// into the fleet's buckets. Nil takes whatever is there.
 	RulesVerifier, BlocksVerifier *signature.Verifier
@@ -137,6 +140,9 @@ func Join(o Options) (*Participant, error) {
 		caches: newCaches(o), ready: make(chan struct{}), reported: make(chan struct{}),
 	}
 	m.rules = newReloadable(m.newChecker(o), o.Begin, o.Log)
+	if o.Shadow {
+		m.rules.read = inShadow(m.rules.read)
+	}
 	var source ruleSource
 	if o.Rules != "" {
 		file, err := openFiles(o.Rules)

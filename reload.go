@@ -51,12 +51,33 @@ func (s RulesState) String() string {
 	return text
 }
 
+// readRules reads the rules of some files, all together.
+type readRules func(...envoyrules.File) (*rules.Set, []envoyrules.Warning, error)
+
+// inShadow reads the same rules, and puts each of them in shadow.
+func inShadow(read readRules) readRules {
+	return func(files ...envoyrules.File) (*rules.Set, []envoyrules.Warning, error) {
+		set, warnings, err := read(files...)
+		if err != nil {
+			return nil, nil, err
+		}
+		list := make([]rules.Rule, 0, len(set.Rules()))
+		for _, r := range set.Rules() {
+			shadow := *r
+			shadow.Shadow = true
+			list = append(list, shadow)
+		}
+		set, err = rules.NewSet(list...)
+		return set, warnings, err
+	}
+}
+
 // reloadable is a checker whose rules and blocks change while it runs. There is none before the
 // first good set: nothing could be decided then, and to admit everything would be a limit that
 // silently does not apply. The last good set stays in force while others are refused.
 type reloadable struct {
 	log     *slog.Logger
-	read    func(...envoyrules.File) (*rules.Set, []envoyrules.Warning, error)
+	read    readRules
 	create  func(set *rules.Set, revision uint64) (*check.Checker, error)
 	begin   func(*check.Checker) error // nil: nothing
 	checker atomic.Pointer[check.Checker]

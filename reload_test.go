@@ -18,6 +18,7 @@ import (
 	"github.com/offpath-io/offpath/internal/testing/daemontest"
 	"github.com/offpath-io/offpath/internal/testing/servers/serverstest"
 	"github.com/offpath-io/offpath/pkg/check"
+	"github.com/offpath-io/offpath/pkg/identity"
 	"github.com/offpath-io/offpath/pkg/rules"
 	"github.com/offpath-io/offpath/pkg/rules/envoyrules"
 )
@@ -233,5 +234,35 @@ func TestADirectoryIsFollowed(t *testing.T) {
 	daemontest.Eventually(t, "that none is left is known", func() bool { return r.now().Trouble != nil })
 	if !has("new|a")() {
 		t.Error("the last good rules are gone")
+	}
+}
+
+// TestShadow: rules of every kind may be put in shadow, deny nobody then, and still replace others.
+func TestShadow(t *testing.T) {
+	const text = `rules:
+- {name: strict, key: [user], limit: 1/day, enforcement: strict}
+- {name: queued, key: [user], limit: 1/day, on_limit: queue, max_wait: 1s}
+- {name: listed, key: [user], limit: 1/day, deny: {user: [bob]}, on_missing: deny}
+- {name: leaky, key: [user], limit: 1/day, algorithm: leaky_bucket}
+- {name: replaced, key: [], limit: 1/day}
+- {name: replacing, match: {user: "*"}, key: [user], limit: 100/day, replaces: [replaced]}
+- {name: free, match: {user: bob}, unlimited: true}
+`
+	set, _, err := inShadow(envoyrules.ReadFiles)(envoyrules.File{Data: []byte(text)})
+	must(t, err)
+	c, err := check.New(check.Options{Rules: set})
+	must(t, err)
+	c.SetBlocks([]check.Block{{Rule: "replacing", Key: "bob", Until: time.Now().Add(time.Hour)}})
+	attributes := identity.Attributes{{Name: "user", Value: "bob"}}
+	for i := range 3 {
+		d := c.Check(attributes, 1)
+		if !d.Allowed || d.Shadow == "" {
+			t.Errorf("check %d: %+v", i, d)
+		}
+	}
+	for _, r := range set.Find(nil, attributes) {
+		if r.Name == "replaced" {
+			t.Error("a rule in shadow does not replace another one in it")
+		}
 	}
 }

@@ -28,15 +28,16 @@ Without --nats everything runs in this process: a NATS server, an aggregator tha
 in memory, and, without --rules, a demo's rules. Other checkers can join it by its NATS URL. With
 --nats it joins the fleet on that NATS, and --rules is needed.
 
-Rules can change while it runs. --rules FILE watches the file. --rules nats watches the fleet's
-bucket in NATS JetStream, which "aggregator rules apply" writes; so does a start without --nats and
---rules. Bad rules are refused, and the last good ones stay in force.
+Rules can change while it runs. --rules FILE watches the file, and --rules DIR all YAML files of the
+directory. --rules nats watches the fleet's bucket in NATS JetStream, which "aggregator rules apply"
+writes; so does a start without --nats and --rules. Bad rules are refused, and the last good ones
+stay in force.
 
 With --upstream it is also a reverse proxy, and limits the requests that it passes on.`
 
 // config has the values of the flags.
 type config struct {
-	rulesFrom   string // a file, or fromNATS; "" is fromNATS, with the demo's rules in it
+	rulesFrom   string // a file, a directory, or fromNATS; "" is fromNATS, with the demo's rules in it
 	nats        string // "" runs everything in this process
 	access      natsconn.Access
 	name        string // "" is none but the epoch
@@ -55,6 +56,7 @@ type config struct {
 	receiptKeyFile, receiptKey string // both "": this checker draws a key of its own
 
 	envoyHeaders envoylimit.Headers
+	shadow       bool // nobody is denied
 
 	trustedProxies string // "" if nothing was said of them
 	forwarding     httpidentity.Forwarding
@@ -157,8 +159,11 @@ func (c *config) addFleetFlags(s *pflag.FlagSet) {
 }
 
 func (c *config) addRulesFlags(s *pflag.FlagSet) {
-	s.StringVar(&c.rulesFrom, "rules", "", "`FILE|nats` with the rules: a YAML file, or nats for "+
-		"the fleet's bucket; both are watched (write ./nats for a file called nats)")
+	s.StringVar(&c.rulesFrom, "rules", "", "`FILE|DIR|nats` with the rules: a YAML file, a "+
+		"directory of such, or nats for the fleet's bucket; all are watched (write ./nats for a "+
+		"file called nats)")
+	s.BoolVar(&c.shadow, "shadow", false, "deny nobody: evaluate all rules as if they had shadow: "+
+		"true, and count what they would deny")
 	c.rulesKeys.AddPublic(s, signing.Rules)
 	c.entriesKeys.AddPublic(s, signing.Entries)
 	flags.Add(s, &c.cacheDir, "cache-dir", "`DIR|none` to keep the bucket's rules and the blocks "+
@@ -171,7 +176,8 @@ func (c *config) addAddressFlags(s *pflag.FlagSet) {
 	flags.Add(s, &c.grpc, "grpc", "`ADDRESS|none` of Envoy's rate limit service v3 and its quota "+
 		"service, as host:port", grpcAddress)
 	flags.Add(s, &c.envoyHeaders, "envoy-headers", "`WHICH` headers Envoy is asked to add to its "+
-		"response: none, ratelimit (RateLimit-Limit and so on) or x-ratelimit", readEnvoyHeaders)
+		"response: none, ratelimit (RateLimit-Limit and so on), x-ratelimit, or three names with "+
+		"commas between: of the limit, of what remains, and of the reset", envoylimit.ParseHeaders)
 	flags.Add(s, &c.admin, "admin", "`ADDRESS` of /metrics, /healthz and /readyz", flags.Address)
 	c.origins.AddFlags(s, "the HTTP API and /metrics")
 	flags.AddSecret(s, &c.consoleToken, "console-token", "tokens of the people who may block and "+
