@@ -81,6 +81,8 @@ func TestImportedRules(t *testing.T) {
 		{"everything.yaml", "a number", request("shop", "status", "404"), `1000 per 168h0m0s by ""`},
 		{"everything.yaml", "a month, in shadow", request("shop", "plan", "free"), `10000 per 720h0m0s by "free" in shadow`},
 		{"everything.yaml", "a year", request("shop", "year", "1"), `4294967295 per 8760h0m0s by "1"`},
+		{"everything.yaml", "in quota mode", request("shop", "service", "billing"), `2 per 1m0s by ""`},
+		{"everything.yaml", "a key twice", request("shop", "path", "/v1/users/7/avatar", "path", "x"), `4 per 1m0s by "/v1/users/7/avatar|x"`},
 		{"everything.yaml", "replaced by nobody", request("shop", "group", "readers", "user", "a"), `5 per 1s by "a"`},
 	} {
 		if got := verdict(load(t, tt.file), tt.of); got != tt.want {
