@@ -102,8 +102,9 @@ func newReloadable(
 	}
 }
 
-// offer puts the set of some files in force, all together, or returns why it is refused, which it also logs. The
-// revision is the source's, and taken as it is: a bucket that was lost and made again starts anew.
+// offer puts the set of some files in force, all together, or returns why it is refused, which it
+// also logs. The revision is the source's, and taken as it is: a bucket that was lost and made again
+// starts anew.
 //
 // The order is when the set was written, in Unix milliseconds. It makes the checker's revision,
 // since it can be compared while some checkers of a fleet read a file, and others a bucket. It may
@@ -170,7 +171,9 @@ func (r *reloadable) use(set *rules.Set, revision uint64) error {
 }
 
 // note writes down what became of an offer.
-func (r *reloadable) note(revision uint64, set *rules.Set, files []envoyrules.File, err error) RulesState {
+func (r *reloadable) note(
+	revision uint64, set *rules.Set, files []envoyrules.File, err error,
+) RulesState {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	s := &r.state

@@ -26,7 +26,7 @@ type plan struct {
 	prefixes   []string // of domains
 }
 
-// originOf returns what a file of envoyproxy/ratelimit says of the rule besides, nothing for others.
+// originOf returns what a file of envoyproxy/ratelimit says of the rule besides, or nothing.
 func originOf(r *rules.Rule) envoyrules.Origin {
 	if o, ok := r.Origin.(*envoyrules.Origin); ok {
 		return *o

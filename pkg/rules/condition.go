@@ -81,9 +81,9 @@ func match(conditions []Condition, attrs identity.Attributes) bool {
 	return true
 }
 
-// parsePattern reads the value of a condition in YAML: each * stands for any text, of any length. *
-// alone is any value, and one at the end alone makes a prefix of what stands before it. After a \ it
-// is a star like others, and \\ before a star is a \. Elsewhere a \ is a \.
+// parsePattern reads the value of a condition in YAML: each * stands for any text, of any length.
+// One alone is any value, and one only at the end makes a prefix of what stands before it. After a
+// \ it is a star like others, and \\ before a star is a \. Elsewhere a \ is a \.
 func parsePattern(text string) (Op, string) {
 	switch parts := appendParts(nil, text); {
 	case len(parts) == 1:

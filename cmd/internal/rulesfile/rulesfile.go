@@ -26,8 +26,8 @@ type Rules struct {
 	Warnings []envoyrules.Warning
 }
 
-// Open reads the file at path, or a directory's files, or stdin for Stdin. They are in offpath's own
-// format or in envoyproxy/ratelimit's. An error names the file, and the place in it.
+// Open reads the file at path, or a directory's files, or stdin for Stdin. They are in offpath's
+// own format or in envoyproxy/ratelimit's. An error names the file, and the place in it.
 func Open(path string, stdin io.Reader) (r Rules, err error) {
 	var files []filewatch.File
 	if path == Stdin {

@@ -138,8 +138,8 @@ func pattern(parts []string) string {
 }
 
 // above are those of the descriptors beside d that requests go to rather than to d: a value before
-// wildcards, wildcards in the order of the file, and these before a key alone. It leaves out most of
-// those that no request of d goes to.
+// wildcards, wildcards in the order of the file, and these before a key alone. It leaves out most
+// of those that no request of d goes to.
 func (d *descriptor) above(place int, siblings []*descriptor) []*descriptor {
 	if d.Value != "" && !d.wildcard() {
 		return nil
@@ -183,8 +183,8 @@ func (b *build) add(w way, d *descriptor) bool {
 	return true
 }
 
-// replace turns names of limits, of which several may have one, into those of rules, among the rules
-// of a domain, which begin at first. Names that no limit has are left out.
+// replace turns names of limits, of which several may have one, into those of rules, among the
+// rules of a domain, which begin at first. Names that no limit has are left out.
 func (b *build) replace(first int) bool {
 	named := make(map[string][]int)
 	for i := first; i < len(b.limits); i++ {

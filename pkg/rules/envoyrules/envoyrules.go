@@ -19,9 +19,8 @@ import (
 // Domain is the attribute that a file's domain is the value of.
 const Domain = "domain"
 
-// Attribute is the name of the attribute that an entry of a descriptor is: its key, or from the
-// second attribute with that key on key#2, key#3 and so on. The domain is an attribute, too. It does
-// not allocate for the first one.
+// Attribute is the name of the nth attribute of a request with this key, from 1: the key, key#2,
+// key#3 and so on. The domain is an attribute, too. It does not allocate for the first one.
 func Attribute(key string, nth int) string {
 	if nth < 2 {
 		return key

@@ -88,8 +88,8 @@ func (u *unit) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// check refuses what is wrong with the file beyond the form of its values, and warns of what it does
-// not mean here.
+// check refuses what is wrong with the file beyond the form of its values, and warns of what it
+// does not mean here.
 func (f *file) check(doc *document) {
 	if f.Domain == "" {
 		doc.Refuse([]any{"domain"}, "is missing or empty")
@@ -139,8 +139,9 @@ func (d *descriptor) check() {
 	if d.ShareThreshold && !d.wildcard() {
 		d.refuse("the value is no wildcard, so there is nothing to share", "share_threshold")
 	}
-	if l := d.RateLimit; l != nil && !d.doc.Refused(slices.Concat(d.path, []any{"rate_limit", "unlimited"})) {
-		l.check(d)
+	unlimited := slices.Concat(d.path, []any{"rate_limit", "unlimited"})
+	if d.RateLimit != nil && !d.doc.Refused(unlimited) {
+		d.RateLimit.check(d)
 	}
 	if d.DetailedMetric {
 		d.warn("metrics have a label for the descriptor of the file here, and none for values",
