@@ -50,11 +50,15 @@ type Options struct {
 	// them; several checkers may share one. "" suits a NATS without accounts.
 	Name string
 
-	// Rules are the rules, as YAML; RulesFile is the path of a file of them, which is watched. With
-	// neither, the rules are those of the fleet's bucket, which "offpath rules apply" writes.
-	// Where checkers of one fleet bring rules of their own, all should bring the same: while they
-	// differ, the newer file, or for Rules the newer executable, has the higher revision.
+	// Rules are the rules, as YAML; RulesFile is the path of a file of them, or of a directory of
+	// such files, which is watched. With neither, the rules are those of the fleet's bucket, which
+	// "offpath rules apply" writes. Where checkers of one fleet bring rules of their own, all should
+	// bring the same: while they differ, the newer file, or for Rules the newer executable, has the
+	// higher revision.
 	Rules, RulesFile string
+	// Shadow evaluates all rules as if each had `shadow: true`: what they would deny is counted, and
+	// nobody is denied, also by blocks.
+	Shadow bool
 	// RulesVerifier and BlocksVerifier hold the public keys of those who may write rules and blocks
 	// into the fleet's buckets. Nil takes whatever is there.
 	RulesVerifier, BlocksVerifier *signature.Verifier
@@ -155,6 +159,9 @@ func Start(ctx context.Context, o Options) (*Participant, error) {
 		caches: newCaches(o), ready: make(chan struct{}), reported: make(chan struct{}),
 	}
 	m.rules = newReloadable(m.newChecker(o), o.Begin, o.Log)
+	if o.Shadow {
+		m.rules.read = inShadow(m.rules.read)
+	}
 	source, err := openRules(o)
 	if err != nil {
 		return nil, err

@@ -52,12 +52,33 @@ func (s RulesState) String() string {
 	return text
 }
 
+// readRules reads the rules of some files, all together.
+type readRules func(...envoyrules.File) (*rules.Set, []envoyrules.Warning, error)
+
+// inShadow reads the same rules, and puts each of them in shadow.
+func inShadow(read readRules) readRules {
+	return func(files ...envoyrules.File) (*rules.Set, []envoyrules.Warning, error) {
+		set, warnings, err := read(files...)
+		if err != nil {
+			return nil, nil, err
+		}
+		list := make([]rules.Rule, 0, len(set.Rules()))
+		for _, r := range set.Rules() {
+			shadow := *r
+			shadow.Shadow = true
+			list = append(list, shadow)
+		}
+		set, err = rules.NewSet(list...)
+		return set, warnings, err
+	}
+}
+
 // reloadable is a checker whose rules and blocks change while it runs. There is none before the
 // first good set: nothing could be decided then, and to admit everything would be a limit that
 // silently does not apply. The last good set stays in force while others are refused.
 type reloadable struct {
 	log     *slog.Logger
-	read    func(text []byte) (*rules.Set, error)
+	read    readRules
 	create  func(set *rules.Set, revision uint64) (*check.Checker, error)
 	begin   func(*check.Checker) error // nil: nothing
 	checker atomic.Pointer[check.Checker]
@@ -78,31 +99,35 @@ func newReloadable(
 	log *slog.Logger,
 ) *reloadable {
 	return &reloadable{
-		log: log, read: envoyrules.Read, create: create, begin: begin, made: make(chan struct{}),
+		log: log, read: envoyrules.ReadFiles, create: create, begin: begin, made: make(chan struct{}),
 	}
 }
 
-// offer puts the set of a text in force, or returns why it is refused, which it also logs. The
-// revision is the source's, and taken as it is: a bucket that was lost and made again starts anew.
+// offer puts the set of some files in force, all together, or returns why it is refused, which it
+// also logs. The revision is the source's, and taken as it is: a bucket that was lost and made again
+// starts anew.
 //
 // The order is when the set was written, in Unix milliseconds. It makes the checker's revision,
 // since it can be compared while some checkers of a fleet read a file, and others a bucket. It may
 // go back: a file may be replaced by an older one. To the checker the newest set is the one that
 // came last, so it gets a higher number all the same.
-func (r *reloadable) offer(revision, order uint64, text []byte) error {
+func (r *reloadable) offer(revision, order uint64, files ...envoyrules.File) error {
 	r.offering.Lock()
 	defer r.offering.Unlock()
-	set, err := r.parse(text)
+	set, warnings, err := r.parse(files)
 	if err == nil {
 		higher := max(order, r.revision+1)
 		if err = r.use(set, higher); err == nil {
 			r.revision = higher
 		}
 	}
-	s := r.note(revision, set, text, err)
+	s := r.note(revision, set, files, err)
 	switch {
 	case err == nil:
 		r.log.Info("rules in force", "revision", s.Revision, "rules", s.Rules, "digest", s.Digest)
+		for _, w := range warnings {
+			r.log.Warn("rules in force, but not as they may be meant", "warning", w.String())
+		}
 	case s.InForce():
 		r.log.Error("rules refused: the one before stays in force",
 			"revision", revision, "error", err)
@@ -113,13 +138,15 @@ func (r *reloadable) offer(revision, order uint64, text []byte) error {
 }
 
 // parse does not let a parser's panic end the process that the last good set still serves.
-func (r *reloadable) parse(text []byte) (set *rules.Set, err error) {
+func (r *reloadable) parse(
+	files []envoyrules.File,
+) (set *rules.Set, warnings []envoyrules.Warning, err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			set, err = nil, fmt.Errorf("cannot be read: %v", p)
 		}
 	}()
-	return r.read(text)
+	return r.read(files...)
 }
 
 // use puts a set in force at the checker, or makes one.
@@ -145,7 +172,9 @@ func (r *reloadable) use(set *rules.Set, revision uint64) error {
 }
 
 // note writes down what became of an offer.
-func (r *reloadable) note(revision uint64, set *rules.Set, text []byte, err error) RulesState {
+func (r *reloadable) note(
+	revision uint64, set *rules.Set, files []envoyrules.File, err error,
+) RulesState {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	s := &r.state
@@ -155,9 +184,18 @@ func (r *reloadable) note(revision uint64, set *rules.Set, text []byte, err erro
 		return *s
 	}
 	s.Loads++
-	s.Revision, s.Digest, s.Rules = revision, natssource.Digest(text), len(set.Rules())
+	s.Revision, s.Digest, s.Rules = revision, digestOf(files), len(set.Rules())
 	s.Loaded = time.Now()
 	return *s
+}
+
+// digestOf is the digest of the text, or of the texts of several files after each other.
+func digestOf(files []envoyrules.File) string {
+	var text []byte
+	for _, f := range files {
+		text = append(text, f.Data...)
+	}
+	return natssource.Digest(text)
 }
 
 // trouble notes why the source cannot be read; nil that it can be again. The rules in force stay.

@@ -5,17 +5,22 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/offpath-io/offpath/internal/filewatch"
 	"github.com/offpath-io/offpath/internal/natssource"
 	"github.com/offpath-io/offpath/internal/testing/daemontest"
 	"github.com/offpath-io/offpath/internal/testing/servers/serverstest"
 	"github.com/offpath-io/offpath/pkg/check"
+	"github.com/offpath-io/offpath/pkg/identity"
 	"github.com/offpath-io/offpath/pkg/rules"
+	"github.com/offpath-io/offpath/pkg/rules/envoyrules"
 )
 
 const good = "rules:\n  - name: a\n    key: [user]\n    limit: 5/second\n"
@@ -64,7 +69,7 @@ func TestTheLastGoodSetStays(t *testing.T) {
 		var err error
 		if step.trouble != nil || step.healed {
 			r.trouble(step.trouble)
-		} else if err = r.offer(step.revision, step.revision, []byte(step.data)); err != nil {
+		} else if err = r.offer(step.revision, step.revision, envoyrules.File{Data: []byte(step.data)}); err != nil {
 			refusals++
 		}
 		s := r.now()
@@ -97,9 +102,9 @@ func TestTheLastGoodSetStays(t *testing.T) {
 func TestAParserThatPanics(t *testing.T) {
 	var refuse error
 	r := newLocal(&refuse)
-	must(t, r.offer(1, 1, []byte(good)))
-	r.read = func([]byte) (*rules.Set, error) { panic("what is this") }
-	err := r.offer(2, 2, []byte(good))
+	must(t, r.offer(1, 1, envoyrules.File{Data: []byte(good)}))
+	r.read = func(...envoyrules.File) (*rules.Set, []envoyrules.Warning, error) { panic("what is this") }
+	err := r.offer(2, 2, envoyrules.File{Data: []byte(good)})
 	if err == nil || !strings.Contains(err.Error(), "what is this") {
 		t.Error(err)
 	}
@@ -137,7 +142,7 @@ func TestMovingBetweenFileAndBucket(t *testing.T) {
 	path := daemontest.File(t, "rules.yaml", daily(1))
 	ofFile := func(modified time.Time) uint64 {
 		must(t, os.Chtimes(path, time.Time{}, modified))
-		f, err := openFile(path)
+		f, err := openFiles(path)
 		must(t, err)
 		return reportedRevision(t, f)
 	}
@@ -159,14 +164,14 @@ func TestRevisionOfAFile(t *testing.T) {
 		1_763_610_000_123: time.UnixMilli(1_763_610_000_123),
 		1:                 time.Unix(-5, 0),
 	} {
-		equal(t, at, revisionOf(at), want)
+		equal(t, at, new(ruleFiles).revisionOf([]filewatch.File{{Modified: at}, {}}), want)
 	}
 }
 
 // TestAFileIsFollowed: what it holds comes into force, and that it is gone is known.
 func TestAFileIsFollowed(t *testing.T) {
 	path := daemontest.File(t, "rules.yaml", daily(1))
-	f, err := openFile(path)
+	f, err := openFiles(path)
 	must(t, err)
 	var refuse error
 	r := newLocal(&refuse)
@@ -182,4 +187,82 @@ func TestAFileIsFollowed(t *testing.T) {
 		why := r.now().Trouble
 		return errors.Is(why, os.ErrNotExist) && strings.HasPrefix(why.Error(), "load rules: ")
 	})
+}
+
+// TestADirectoryIsFollowed: its files come into force together, or none of them; one that is added or
+// removed is a change, too.
+func TestADirectoryIsFollowed(t *testing.T) {
+	dir := t.TempDir()
+	file := func(name, domain string) string {
+		path := filepath.Join(dir, name)
+		must(t, os.WriteFile(path, []byte("domain: "+domain+"\ndescriptors: [{key: a, rate_limit: {unit: day, requests_per_unit: 1}}]\n"), 0o600))
+		return path
+	}
+	one := file("one.yaml", "d")
+	f, err := openFiles(dir)
+	must(t, err)
+	var refuse error
+	r := newLocal(&refuse)
+	must(t, f.begin(r))
+	watching := begin(func(ctx context.Context) { f.watch(ctx, r) })
+	defer watching.end()
+	has := func(names ...string) func() bool {
+		return func() bool {
+			var all []string
+			for _, rule := range r.checker.Load().Rules().Rules() {
+				all = append(all, rule.Name)
+			}
+			return slices.Equal(all, names)
+		}
+	}
+	if !has("d|a")() {
+		t.Error("the first file is not in force")
+	}
+	two := file("two.yaml", "e")
+	daemontest.Eventually(t, "both are in force", has("d|a", "e|a"))
+	file("one.yaml", "new")
+	bad := file("bad.yaml", "''")
+	daemontest.Eventually(t, "the bad one is refused", func() bool {
+		refused := r.now().Refused
+		return refused != nil && strings.HasPrefix(refused.Error(), bad+":1:9: domain: ")
+	})
+	must(t, os.Remove(bad))
+	daemontest.Eventually(t, "without it, the others are in force", has("new|a", "e|a"))
+	must(t, os.Remove(two))
+	daemontest.Eventually(t, "a removed one is not", has("new|a"))
+	must(t, os.Remove(one))
+	daemontest.Eventually(t, "that none is left is known", func() bool { return r.now().Trouble != nil })
+	if !has("new|a")() {
+		t.Error("the last good rules are gone")
+	}
+}
+
+// TestShadow: rules of every kind may be put in shadow, deny nobody then, and still replace others.
+func TestShadow(t *testing.T) {
+	const text = `rules:
+- {name: strict, key: [user], limit: 1/day, enforcement: strict}
+- {name: queued, key: [user], limit: 1/day, on_limit: queue, max_wait: 1s}
+- {name: listed, key: [user], limit: 1/day, deny: {user: [bob]}, on_missing: deny}
+- {name: leaky, key: [user], limit: 1/day, algorithm: leaky_bucket}
+- {name: replaced, key: [], limit: 1/day}
+- {name: replacing, match: {user: "*"}, key: [user], limit: 100/day, replaces: [replaced]}
+- {name: free, match: {user: bob}, unlimited: true}
+`
+	set, _, err := inShadow(envoyrules.ReadFiles)(envoyrules.File{Data: []byte(text)})
+	must(t, err)
+	c, err := check.New(check.Options{Rules: set})
+	must(t, err)
+	c.SetBlocks([]check.Block{{Rule: "replacing", Key: "bob", Until: time.Now().Add(time.Hour)}})
+	attributes := identity.Attributes{{Name: "user", Value: "bob"}}
+	for i := range 3 {
+		d := c.Check(attributes, 1)
+		if !d.Allowed || d.Shadow == "" {
+			t.Errorf("check %d: %+v", i, d)
+		}
+	}
+	for _, r := range set.Find(nil, attributes) {
+		if r.Name == "replaced" {
+			t.Error("a rule in shadow does not replace another one in it")
+		}
+	}
 }

@@ -2,7 +2,6 @@ package offpath
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"sync"
@@ -32,24 +31,25 @@ func openRules(o Options) (ruleSource, error) {
 	case o.Rules != "":
 		return openText(o.Rules)
 	case o.RulesFile != "":
-		return openFile(o.RulesFile)
+		return openFiles(o.RulesFile)
 	}
 	return nil, nil
 }
 
 // text are rules of the options, in this format or that of envoyproxy/ratelimit.
-type text string
+type text []envoyrules.File
 
-func openText(t string) (ruleSource, error) {
-	if _, err := envoyrules.Read([]byte(t)); err != nil {
+func openText(rules string) (ruleSource, error) {
+	t := text{{Data: []byte(rules)}}
+	if _, _, err := envoyrules.ReadFiles(t...); err != nil {
 		return nil, fmt.Errorf("offpath: Options.Rules: %w", err)
 	}
-	return text(t), nil
+	return t, nil
 }
 
 func (t text) begin(r *reloadable) error {
 	revision := executableRevision()
-	return r.offer(revision, revision, []byte(t))
+	return r.offer(revision, revision, t...)
 }
 
 func (text) watch(context.Context, *reloadable) {}
@@ -71,6 +71,10 @@ func executableRevision() uint64 {
 	return revisionOf(info.ModTime())
 }
 
+// revisionOf is the revision of rules that were written at a time, in Unix milliseconds; 1 before
+// 1970.
+func revisionOf(written time.Time) uint64 { return uint64(max(written.UnixMilli(), 1)) }
+
 // atOnce is closed: begin has read the rules.
 var atOnce = func() <-chan struct{} {
 	closed := make(chan struct{})
@@ -78,24 +82,34 @@ var atOnce = func() <-chan struct{} {
 	return closed
 }()
 
-// file is a file of rules, in this format or that of envoyproxy/ratelimit.
-type file struct {
+// ruleFiles are a file of rules, or all of a directory, in this format or that of
+// envoyproxy/ratelimit.
+type ruleFiles struct {
 	path  string
-	first filewatch.File
+	isDir bool
+	first []filewatch.File
 }
 
-func openFile(path string) (ruleSource, error) {
-	first, err := filewatch.Read(path, rules.MaxSize)
+// openFiles reads the file or the directory, so that a missing or bad one is an error before
+// anything starts.
+func openFiles(path string) (ruleSource, error) {
+	first, isDir, err := filewatch.ReadPath(path, envoyrules.Suffixes, rules.MaxSize)
 	if err != nil {
 		return nil, loading(err)
 	}
-	if _, err := envoyrules.Read(first.Data); err != nil {
-		if refusal, ok := errors.AsType[*rules.Error](err); ok {
-			refusal.File = path
-		}
+	if _, _, err := envoyrules.ReadFiles(texts(first)...); err != nil {
 		return nil, err
 	}
-	return &file{path, first}, nil
+	return &ruleFiles{path, isDir, first}, nil
+}
+
+// texts are the files as they are read.
+func texts(files []filewatch.File) []envoyrules.File {
+	all := make([]envoyrules.File, len(files))
+	for i, f := range files {
+		all[i] = envoyrules.File{Name: f.Path, Data: f.Data}
+	}
+	return all
 }
 
 func loading(err error) error {
@@ -105,26 +119,40 @@ func loading(err error) error {
 	return fmt.Errorf("load rules: %w", err)
 }
 
-// revisionOf is when the file was written, in Unix milliseconds: so the checker with the newer file
-// has the higher revision, and a restart changes nothing. 1 for a file from before 1970.
-func revisionOf(written time.Time) uint64 { return uint64(max(written.UnixMilli(), 1)) }
-
-func (f *file) begin(r *reloadable) error {
-	revision := revisionOf(f.first.Modified)
-	return r.offer(revision, revision, f.first.Data)
+// revisionOf is when the newest file was written, or the directory, which is when one was added or
+// removed: so the checker with the newer files has the higher revision, and a restart changes
+// nothing.
+func (f *ruleFiles) revisionOf(files []filewatch.File) uint64 {
+	newest := uint64(1)
+	for _, one := range files {
+		newest = max(newest, revisionOf(one.Modified))
+	}
+	if info, err := os.Stat(f.path); err == nil && f.isDir {
+		newest = max(newest, revisionOf(info.ModTime()))
+	}
+	return newest
 }
 
-func (f *file) watch(ctx context.Context, r *reloadable) {
+func (f *ruleFiles) begin(r *reloadable) error {
+	revision := f.revisionOf(f.first)
+	return r.offer(revision, revision, texts(f.first)...)
+}
+
+func (f *ruleFiles) watch(ctx context.Context, r *reloadable) {
 	o := filewatch.Options{MaxSize: rules.MaxSize}
-	filewatch.Watch(ctx, []string{f.path}, []filewatch.File{f.first}, o,
-		func(files []filewatch.File) {
-			revision := revisionOf(files[0].Modified)
-			_ = r.offer(revision, revision, files[0].Data) // logs errors
-		},
-		func(err error) { r.trouble(loading(err)) })
+	changed := func(files []filewatch.File) {
+		revision := f.revisionOf(files)
+		_ = r.offer(revision, revision, texts(files)...) // logs errors
+	}
+	trouble := func(err error) { r.trouble(loading(err)) }
+	if f.isDir {
+		filewatch.WatchDir(ctx, f.path, envoyrules.Suffixes, f.first, o, changed, trouble)
+		return
+	}
+	filewatch.Watch(ctx, []string{f.path}, f.first, o, changed, trouble)
 }
 
-func (f *file) heard() <-chan struct{} { return atOnce }
+func (f *ruleFiles) heard() <-chan struct{} { return atOnce }
 
 // bucket is the fleet's bucket of rules, which need not be there yet. Until it has told of a set,
 // the one in the cache is in force.
@@ -145,7 +173,7 @@ func newBucket(o Options, l *link, c *cache) *bucket {
 func (b *bucket) begin(r *reloadable) error {
 	if e, ok := b.cache.loadRules(b.link.namespace, b.verifier); ok {
 		b.revision, b.order = e.Revision, e.Order()
-		_ = r.offer(b.revision, b.order, e.Data) // logs errors
+		_ = r.offer(b.revision, b.order, envoyrules.File{Data: e.Data}) // logs errors
 	}
 	return nil
 }
@@ -162,7 +190,7 @@ func (b *bucket) watch(ctx context.Context, r *reloadable) {
 			return
 		}
 		b.revision, b.order = e.Revision, e.Order()
-		if r.offer(b.revision, b.order, e.Data) == nil { // logs errors
+		if r.offer(b.revision, b.order, envoyrules.File{Data: e.Data}) == nil { // logs errors
 			b.cache.saveRules(e)
 		}
 	}

@@ -40,7 +40,7 @@ func newExplain() *cobra.Command {
 	}
 	flags.Topic(cmd, "Request", func(s *pflag.FlagSet) {
 		s.StringVar(&file, "rules", "",
-			"`FILE` with the rules, as YAML or in envoyproxy/ratelimit's format")
+			"`FILE|DIR` with the rules, as YAML or in envoyproxy/ratelimit's format")
 		onNoMatch.AddFlag(s)
 		flags.Add(s, &cost, "cost", "charge the request `N` hits",
 			flags.Int(1, int(window.MaxCount)))
@@ -69,7 +69,7 @@ func explain(file string, cost int, onNoMatch rulesfile.NoMatch, stdin io.Reader
 	if file == "" || file == rulesfile.Stdin {
 		return r, flags.Usagef("want --rules FILE")
 	}
-	_, set, err := rulesfile.Open(file, nil) // standard input has the request
+	of, err := rulesfile.Open(file, nil) // standard input has the request
 	if err != nil {
 		return r, err
 	}
@@ -77,7 +77,7 @@ func explain(file string, cost int, onNoMatch rulesfile.NoMatch, stdin io.Reader
 	if err != nil {
 		return r, fmt.Errorf("standard input: %w", err)
 	}
-	checker, err := check.New(check.Options{Rules: set, DenyUnmatched: onNoMatch == rulesfile.DenyNoMatch})
+	checker, err := check.New(check.Options{Rules: of.Set, DenyUnmatched: onNoMatch == rulesfile.DenyNoMatch})
 	if err != nil {
 		return r, err
 	}

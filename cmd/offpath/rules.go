@@ -74,17 +74,21 @@ func (f *rulesFlags) command(use, short, long string, do inBucket) *cobra.Comman
 func (f *rulesFlags) takeFile(cmd *cobra.Command) *cobra.Command {
 	flags.Topic(cmd, "Rules", func(s *pflag.FlagSet) {
 		s.StringVarP(&f.file, "file", "f", "",
-			"`FILE` with the rules, as YAML; - for standard input")
+			"`FILE|DIR` with the rules, as YAML or in envoyproxy/ratelimit's format; - for standard "+
+				"input")
 	})
 	cmd.PreRunE = func(cmd *cobra.Command, _ []string) error {
 		if f.file == "" {
 			return flags.Usagef("--file FILE is needed")
 		}
-		text, set, err := rulesfile.Open(f.file, cmd.InOrStdin())
+		r, err := rulesfile.Open(f.file, cmd.InOrStdin())
 		if err != nil {
 			return err
 		}
-		f.rules = &ruleSet{set, text}
+		for _, w := range r.Warnings {
+			cmd.PrintErrln("warning:", w)
+		}
+		f.rules = &ruleSet{Set: r.Set, text: r.Text, notOne: r.NotOne}
 		return nil
 	}
 	return cmd

@@ -49,16 +49,19 @@ func newValidate() *cobra.Command {
 	}
 	flags.Topic(cmd, "Output", out.addFlags)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		text, set, err := rulesfile.Open(args[0], cmd.InOrStdin())
+		r, err := rulesfile.Open(args[0], cmd.InOrStdin())
 		if refusal, ok := errors.AsType[*rules.Error](err); ok {
 			return refuseFile(cmd, out, refusal)
 		}
 		if err != nil {
 			return err
 		}
-		n := len(set.Rules())
+		for _, w := range r.Warnings {
+			cmd.PrintErrln("warning:", w)
+		}
+		n := len(r.Set.Rules())
 		return out.print(cmd.OutOrStdout(), map[string]any{
-			"valid": true, "rules": n, "size": len(text), "digest": natssource.Digest(text),
+			"valid": true, "rules": n, "size": len(r.Text), "digest": natssource.Digest(r.Text),
 		}, fmt.Sprintf("%s: %s, valid\n", args[0], count(n, "rule")))
 	}
 	return cmd

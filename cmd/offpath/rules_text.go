@@ -15,7 +15,8 @@ import (
 // ruleSet is a set of rules and the text that it was read from.
 type ruleSet struct {
 	*rules.Set
-	text []byte
+	text   []byte
+	notOne error // why the text cannot be written, if it is of several files
 }
 
 // parseRules reads a text that is, or ought to be, a set.
@@ -24,7 +25,7 @@ func parseRules(text []byte) (*ruleSet, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &ruleSet{set, text}, nil
+	return &ruleSet{Set: set, text: text}, nil
 }
 
 // lineOf is a rule that was added to nothing, in one line: key: [user], limit: 15/second.

@@ -118,6 +118,9 @@ type written struct {
 func (f *rulesFlags) write(
 	ctx context.Context, b *natssource.Bucket, there inForce, set *ruleSet, stdout io.Writer,
 ) error {
+	if set.notOne != nil {
+		return set.notOne
+	}
 	if err := b.CheckSize(set.text); err != nil {
 		return err
 	}

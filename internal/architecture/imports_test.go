@@ -81,7 +81,7 @@ var allowed = []struct {
 
 	{"pkg/envoylimit", []string{
 		"pkg/check", "pkg/identity", "pkg/internal/adapter", "pkg/rules", "pkg/rules/envoyrules", "pkg/window",
-		grpc, envoy, protobuf,
+		grpc, envoy, protobuf, "golang.org/x/net/http/httpguts",
 	}},
 	{".", []string{
 		"internal/blocks", "internal/diskcache", "internal/filewatch", "internal/natsclient",

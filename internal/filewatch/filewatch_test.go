@@ -3,6 +3,7 @@ package filewatch
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -320,5 +321,101 @@ func TestHalfOfASwapIsNotTold(t *testing.T) {
 				t.Errorf("told of %q", told)
 			}
 		})
+	}
+}
+
+var yamls = []string{".yaml", ".yml"}
+
+// text is what files hold, with their names.
+func text(files []File) string {
+	var b strings.Builder
+	for _, f := range files {
+		fmt.Fprintf(&b, "%s=%s ", filepath.Base(f.Path), f.Data)
+	}
+	return b.String()
+}
+
+// beginDir watches a directory.
+func beginDir(t *testing.T, dir string) (await func(want string), trouble chan error) {
+	first, err := ReadDir(dir, yamls, 0)
+	must(t, err)
+	changes := make(chan string, 100)
+	trouble = make(chan error, 100)
+	daemontest.Background(t, func(ctx context.Context) error {
+		WatchDir(ctx, dir, yamls, first, Options{Poll: time.Hour, Settle: 5 * time.Millisecond},
+			func(all []File) { changes <- text(all) }, func(err error) { trouble <- err })
+		return nil
+	})
+	return func(want string) {
+		t.Helper()
+		daemontest.Collect(t, "it tells of "+want, changes, func(got string) bool { return got == want })
+	}, trouble
+}
+
+// Files of a directory that are added, changed and removed are changes; others are none.
+func TestADirectoryIsFollowed(t *testing.T) {
+	dir := t.TempDir()
+	at := func(name string) string { return filepath.Join(dir, name) }
+	write(t, at("a.yaml"), "1")
+	await, trouble := beginDir(t, dir)
+	write(t, at("b.yml"), "2")
+	await("a.yaml=1 b.yml=2 ")
+	write(t, at("a.yaml"), "3")
+	await("a.yaml=3 b.yml=2 ")
+	write(t, at("README"), "no")
+	write(t, at(".hidden.yaml"), "no")
+	must(t, os.Mkdir(at("dir.yaml"), 0o700))
+	must(t, os.Rename(at("b.yml"), at("c.yaml")))
+	await("a.yaml=3 c.yaml=2 ")
+	must(t, os.Remove(at("a.yaml")))
+	await("c.yaml=2 ")
+	must(t, os.Remove(at("c.yaml")))
+	if err := daemontest.Collect(t, "it tells that there is none", trouble, func(err error) bool { return err != nil }); !strings.Contains(err[len(err)-1].Error(), "there is no file *.yaml, *.yml") {
+		t.Error(err)
+	}
+	write(t, at("c.yaml"), "4")
+	await("c.yaml=4 ")
+}
+
+// Kubernetes swaps a link to a directory beside the links to the files in it. A directory may also be
+// a link itself, that is swapped.
+func TestADirectoryOfLinksIsFollowed(t *testing.T) {
+	dir := t.TempDir()
+	at := func(name string) string { return filepath.Join(dir, name) }
+	for version, content := range map[string]string{"..1": "1", "..2": "2", "..3": "3"} {
+		must(t, os.Mkdir(at(version), 0o700))
+		write(t, filepath.Join(at(version), "a.yaml"), content)
+	}
+	write(t, filepath.Join(at("..2"), "b.yaml"), "2")
+	turn(t, at("..data"), "..1")
+	turn(t, at("a.yaml"), "..data/a.yaml")
+	await, _ := beginDir(t, dir)
+	turn(t, at("..data"), "..2")
+	await("a.yaml=2 ")
+	turn(t, at("b.yaml"), "..data/b.yaml")
+	await("a.yaml=2 b.yaml=2 ")
+
+	turn(t, at("current"), "..1")
+	await, _ = beginDir(t, at("current"))
+	turn(t, at("current"), "..3")
+	await("a.yaml=3 ")
+	write(t, filepath.Join(at("..3"), "a.yaml"), "4")
+	await("a.yaml=4 ")
+}
+
+func TestReadDirIsBounded(t *testing.T) {
+	dir := t.TempDir()
+	write(t, filepath.Join(dir, "a.yaml"), "12345")
+	write(t, filepath.Join(dir, "b.yaml"), "12345")
+	files, err := ReadDir(dir, yamls, 10)
+	must(t, err)
+	if text(files) != "a.yaml=12345 b.yaml=12345 " || files[0].Modified.IsZero() {
+		t.Errorf("%v", files)
+	}
+	if _, err := ReadDir(dir, yamls, 9); err == nil || !strings.Contains(err.Error(), "more than 9 bytes together") {
+		t.Error(err)
+	}
+	if _, err := ReadDir(filepath.Join(dir, "none"), yamls, 9); !errors.Is(err, os.ErrNotExist) {
+		t.Error(err)
 	}
 }

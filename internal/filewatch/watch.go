@@ -1,4 +1,4 @@
-// Package filewatch tells when files change that belong together: a file of rules, or a certificate and its key.
+// Package filewatch tells when files change that belong together: a file of rules or a directory of them, or a certificate and its key.
 //
 // Files change in many ways: editors write a new file and rename it over the old one, or truncate and
 // write; Kubernetes swaps a symbolic link to a directory; people copy. So what is watched is the directory that each path
@@ -41,30 +41,50 @@ const (
 //
 // Paths that are no regular files, such as pipes, are not watched, nor are the others beside them: they can only be read once.
 func Watch(ctx context.Context, paths []string, last []File, o Options, changed func([]File), trouble func(error)) {
+	if !regular(paths) {
+		<-ctx.Done()
+		return
+	}
+	w := &watch{last: last, options: o.withDefaults(), changed: changed, trouble: trouble}
+	for _, path := range paths {
+		w.paths = append(w.paths, filepath.Clean(path))
+	}
+	w.read = ReadAll
+	defer w.close()
+	w.run(ctx)
+}
+
+// WatchDir is Watch of all files that ReadDir reads: those that are added, and those that go, are
+// changes, too. It bounds their bytes by Options.MaxSize together.
+func WatchDir(ctx context.Context, dir string, suffixes []string, last []File, o Options, changed func([]File), trouble func(error)) {
+	w := &watch{
+		dir: filepath.Clean(dir), suffixes: suffixes,
+		last: last, options: o.withDefaults(), changed: changed, trouble: trouble,
+	}
+	w.read = func(_ []string, maxSize int64) ([]File, error) { return ReadDir(dir, suffixes, maxSize) }
+	defer w.close()
+	w.run(ctx)
+}
+
+func (o Options) withDefaults() Options {
 	if o.Poll <= 0 {
 		o.Poll = defaultPoll
 	}
 	if o.Settle <= 0 {
 		o.Settle = defaultSettle
 	}
-	if !regular(paths) {
-		<-ctx.Done()
-		return
-	}
-	w := &watch{last: last, options: o, read: ReadAll, changed: changed, trouble: trouble}
-	for _, path := range paths {
-		w.paths = append(w.paths, filepath.Clean(path))
-	}
-	defer w.close()
-	w.run(ctx)
+	return o
 }
 
-// watch is one call of Watch.
+// watch is one call of Watch or WatchDir.
 type watch struct {
-	paths   []string
+	paths    []string // in a directory, those that there were last
+	dir      string   // "" for Watch
+	suffixes []string
+
 	last    []File
 	options Options
-	read    func(paths []string, maxSize int64) ([]File, error) // ReadAll
+	read    func(paths []string, maxSize int64) ([]File, error) // ReadAll or ReadDir
 	changed func([]File)
 	trouble func(error)
 
@@ -205,12 +225,20 @@ func (w *watch) follow() {
 		}
 	}
 	w.targets = w.targets[:0]
-	for _, path := range w.paths {
+	wantFile := func(path string) {
 		want(filepath.Dir(path))
 		if target, err := filepath.EvalSymlinks(path); err == nil {
 			w.targets = append(w.targets, target)
 			want(filepath.Dir(target))
 		}
+	}
+	if w.dir != "" {
+		w.paths, _ = list(w.dir, w.suffixes) // that it cannot be read is told when it is
+		wantFile(w.dir)
+		want(w.dir) // even if no file is there
+	}
+	for _, path := range w.paths {
+		wantFile(path)
 	}
 	for _, dir := range w.watched {
 		if !slices.Contains(wanted, dir) {

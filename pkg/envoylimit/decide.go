@@ -55,7 +55,7 @@ func (c *call) settleUnmatched() {
 func (c *call) charge(ctx context.Context) (over bool, err error) {
 	for i := range c.descriptors { // these are decided
 		q := &c.descriptors[i]
-		over = over || q.peek && !q.decision.Allowed
+		over = over || q.peek && c.denies(q)
 	}
 	for i := range c.descriptors {
 		q := &c.descriptors[i]
@@ -66,8 +66,9 @@ func (c *call) charge(ctx context.Context) (over bool, err error) {
 			return over, err
 		}
 		q.peek = true // it is decided
-		over = over || !q.decision.Allowed
+		over = over || c.denies(q)
 	}
+	over = over || c.quotasUsedUp()
 	for i := range c.descriptors {
 		q := &c.descriptors[i]
 		if over || q.peek {
@@ -76,9 +77,28 @@ func (c *call) charge(ctx context.Context) (over bool, err error) {
 		if err := c.check(ctx, q, true); err != nil {
 			return over, err
 		}
-		over = !q.decision.Allowed
+		over = c.denies(q) || c.quotasUsedUp()
 	}
 	return over, nil
+}
+
+// denies reports whether a descriptor denies the request by itself.
+func (c *call) denies(q *descriptor) bool {
+	return !q.decision.Allowed && !q.quota && !c.service.options.Shadow
+}
+
+// quotasUsedUp reports whether there are descriptors with quota_mode, and all of them are over their
+// limits: then these deny the request.
+func (c *call) quotasUsedUp() bool {
+	some := false
+	for i := range c.descriptors {
+		if q := &c.descriptors[i]; q.quota && q.decision.Allowed {
+			return false
+		} else if q.quota {
+			some = true
+		}
+	}
+	return some && !c.service.options.Shadow
 }
 
 // check decides about a descriptor, and charges it if it may pass. With wait it may wait for

@@ -2,9 +2,10 @@
 // in front of a checker. It replaces envoyproxy/ratelimit without a change of its clients.
 //
 // A request has a *domain* and *descriptors*, each a list of *entries*. Each descriptor becomes the
-// attributes of one check: the domain as the attribute "domain", and each entry's key and value. So
-// rules that package envoyrules has imported apply as they did, and any rule may match a domain. An
-// entry is ignored if its key is "domain", or that of an earlier entry.
+// attributes of one check, in this order: the domain as the attribute "domain", and each entry's
+// key and value. So rules that package envoyrules has imported apply as they did, and any rule may
+// match a domain. An entry whose key occurred before is another attribute, see
+// envoyrules.Attribute.
 //
 // A descriptor costs its own hits_addend, or else the request's, or else 1. With a hits_addend of 0
 // of its own it is only peeked at: it is over its limit if no further hit would pass, and is
@@ -12,15 +13,16 @@
 // domains that the rules know. Then hits with the same domain, list of keys, values and unit share
 // a counter, whatever their limits.
 //
-// The answer is OVER_LIMIT if a descriptor is over its limit, and then none is charged: several
-// descriptors are all peeked at first. Those that share a key may fit one by one and not together;
-// then the charges are refunded. Between peek and charge another request may use up the rest; of
-// descriptors that share no key, those before the denied one stay charged then.
+// The answer is OVER_LIMIT if a descriptor is over its limit (of those with quota_mode, if all
+// are), and then none is charged: several descriptors are all peeked at first. Those that share a
+// key may fit one by one and not together; then the charges are refunded. Between peek and charge
+// another request may use up the rest; of descriptors that share no key, those before the denied
+// one stay charged then.
 //
 // The files: envoylimit.go (the service), request.go (reads a request), decide.go (charges all
 // descriptors or none), inline.go (inline limits), shared.go (descriptors that share a key),
-// plan.go (what is prepared for a rule set), status.go and headers.go (the answer), server.go
-// (gRPC).
+// plan.go (what is prepared for a rule set), status.go and headers.go (the answer), stats.go (hits
+// by descriptor), server.go (gRPC), json.go (HTTP).
 package envoylimit
 
 import (
@@ -54,6 +56,9 @@ type Options struct {
 	// and never for more than three quarters of the time that its caller gives it, which is 20 ms
 	// unless Envoy is told otherwise. Default 0: not at all.
 	Acquire time.Duration
+	// Shadow lets every request pass, also one whose own limit is used up. What rules would have
+	// denied is for the rules in shadow to say.
+	Shadow bool
 	// MaxDescriptors bounds the descriptors of a request. Default 64.
 	MaxDescriptors int
 }
@@ -73,6 +78,7 @@ type Service struct {
 	options Options
 	plans   *adapter.Prepared[plan]
 	calls   sync.Pool // *call
+	stats   stats
 }
 
 // New returns a service that asks this checker, which must have rules. It starts nothing; see
@@ -83,7 +89,11 @@ func New(checker Checker, o Options) *Service {
 	}
 	s := &Service{checker: checker, options: o}
 	s.calls.New = func() any { return new(call) }
-	s.plans = adapter.Prepare(checker.Rules, newPlan)
+	s.plans = adapter.Prepare(checker.Rules, func(set *rules.Set) *plan {
+		p := newPlan(set)
+		p.hits = s.stats.of(set)
+		return p
+	})
 	return s
 }
 

@@ -1,61 +1,79 @@
 package envoylimit
 
 import (
+	"fmt"
 	"strconv"
+	"strings"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"golang.org/x/net/http/httpguts"
 
 	"github.com/offpath-io/offpath/pkg/check"
 )
 
-// Headers are the headers that an answer tells Envoy to add to its response: the limit with the
-// least left, or of a denial the one with the longest wait, how many hits remain, and in how many
-// seconds it resets; and Retry-After with a denial.
-type Headers uint8
+// Headers are the names of the headers that an answer tells Envoy to add to its response: the limit
+// with the least left, or of a denial the one with the longest wait, how many hits remain, and in
+// how many seconds it resets. Retry-After comes with a denial, too. The zero value is none.
+type Headers struct{ Limit, Remaining, Reset string }
 
-const (
-	// NoHeaders are none (default).
-	NoHeaders Headers = iota
-	// RateLimitHeaders are RateLimit-Limit, -Remaining and -Reset, as in envoyproxy/ratelimit.
-	RateLimitHeaders
-	// XRateLimitHeaders are the same with X- before each name, as in Envoy itself.
-	XRateLimitHeaders
+var (
+	// RateLimitHeaders are those of envoyproxy/ratelimit.
+	RateLimitHeaders = Headers{"RateLimit-Limit", "RateLimit-Remaining", "RateLimit-Reset"}
+	// XRateLimitHeaders are those of Envoy itself.
+	XRateLimitHeaders = Headers{"X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset"}
 )
 
-// String returns none, ratelimit or x-ratelimit, or invalid.
-func (h Headers) String() string {
-	names := [...]string{
-		NoHeaders: "none", RateLimitHeaders: "ratelimit", XRateLimitHeaders: "x-ratelimit",
+// ParseHeaders reads none, ratelimit, x-ratelimit, or three names with commas between.
+func ParseHeaders(text string) (Headers, error) {
+	for _, h := range []Headers{{}, RateLimitHeaders, XRateLimitHeaders} {
+		if h.String() == text {
+			return h, nil
+		}
 	}
-	if int(h) >= len(names) {
-		return "invalid"
+	names := strings.Split(text, ",")
+	valid := len(names) == 3
+	for i := range names {
+		names[i] = strings.TrimSpace(names[i])
+		valid = valid && httpguts.ValidHeaderFieldName(names[i])
 	}
-	return names[h]
+	if !valid {
+		return Headers{}, fmt.Errorf("%.80q: want none, ratelimit, x-ratelimit, or three names of "+
+			"headers with commas between: of the limit, of what remains, and of the reset", text)
+	}
+	return Headers{names[0], names[1], names[2]}, nil
 }
 
-// headerNames are the names of limit, remaining and reset.
-var headerNames = [...][3]string{
-	RateLimitHeaders:  {"RateLimit-Limit", "RateLimit-Remaining", "RateLimit-Reset"},
-	XRateLimitHeaders: {"X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset"},
+// String returns a text for ParseHeaders.
+func (h Headers) String() string {
+	switch h {
+	case Headers{}:
+		return "none"
+	case RateLimitHeaders:
+		return "ratelimit"
+	case XRateLimitHeaders:
+		return "x-ratelimit"
+	}
+	return h.Limit + "," + h.Remaining + "," + h.Reset
 }
 
 func (c *call) addHeaders(r *ratelimitv3.RateLimitResponse) {
-	kind := c.service.options.Headers
-	if kind == NoHeaders || int(kind) >= len(headerNames) {
+	names := c.service.options.Headers
+	if names == (Headers{}) {
 		return
 	}
 	i := c.nearest(r)
 	if i < 0 {
 		return
 	}
-	s, d, names := r.Statuses[i], &c.descriptors[i].decision, &headerNames[kind]
+	s, d := r.Statuses[i], &c.descriptors[i].decision
 	r.ResponseHeadersToAdd = []*corev3.HeaderValue{
-		header(names[0], uint64(s.CurrentLimit.RequestsPerUnit)),
-		header(names[1], uint64(s.LimitRemaining)),
-		header(names[2], uint64(s.DurationUntilReset.GetSeconds())),
+		header(names.Limit, uint64(s.CurrentLimit.RequestsPerUnit)),
+		header(names.Remaining, uint64(s.LimitRemaining)),
+		header(names.Reset, uint64(s.DurationUntilReset.GetSeconds())),
 	}
-	if !d.Allowed && d.RetryAfter != check.Never {
+	over := r.OverallCode == ratelimitv3.RateLimitResponse_OVER_LIMIT
+	if over && !d.Allowed && d.RetryAfter != check.Never {
 		retry := header("Retry-After", uint64(max(seconds(d.RetryAfter), 1)))
 		r.ResponseHeadersToAdd = append(r.ResponseHeadersToAdd, retry)
 	}

@@ -30,9 +30,10 @@ func TestHeaders(t *testing.T) {
 		request *ratelimitv3.RateLimitRequest
 		want    string
 	}{
-		{"none unless asked for", NoHeaders, request("shop", 1, newDescriptor("user=ann")), ""},
+		{"none unless asked for", Headers{}, request("shop", 1, newDescriptor("user=ann")), ""},
 		{"as envoyproxy/ratelimit", RateLimitHeaders, request("shop", 1, newDescriptor("user=ann")), "RateLimit-Limit 3, RateLimit-Remaining 2, RateLimit-Reset T"},
 		{"as Envoy", XRateLimitHeaders, request("shop", 1, newDescriptor("user=ann")), "X-RateLimit-Limit 3, X-RateLimit-Remaining 2, X-RateLimit-Reset T"},
+		{"of other names", Headers{"X-Limit", "X-Left", "X-Reset"}, request("shop", 3, newDescriptor("user=full")), "X-Limit 3, X-Left 2, X-Reset T, Retry-After T"},
 		{"a denial", RateLimitHeaders, request("shop", 3, newDescriptor("user=full")), "RateLimit-Limit 3, RateLimit-Remaining 2, RateLimit-Reset T, Retry-After T"},
 		{"a denial for ever", RateLimitHeaders, request("shop", 4, newDescriptor("user=ann")), "RateLimit-Limit 3, RateLimit-Remaining 3, RateLimit-Reset T"},
 		{"the nearest of several", RateLimitHeaders, request("shop", 1, newDescriptor("plan=a"), newDescriptor("user=ann"), newDescriptor("color=red")), "RateLimit-Limit 3, RateLimit-Remaining 2, RateLimit-Reset T"},
@@ -71,6 +72,25 @@ func TestUnitOfAnyWindow(t *testing.T) {
 		got := limitOf("r", math.MaxInt64, test.length)
 		if got.Unit != test.unit || got.GetUnitMultiplier().GetValue() != test.times || got.RequestsPerUnit != math.MaxUint32 {
 			t.Errorf("%v: %v", test.length, got)
+		}
+	}
+}
+
+func TestHeadersAsText(t *testing.T) {
+	for text, want := range map[string]Headers{
+		"none": {}, "ratelimit": RateLimitHeaders, "x-ratelimit": XRateLimitHeaders, "A,b-c,d": {"A", "b-c", "d"},
+	} {
+		got, err := ParseHeaders(text)
+		if err != nil || got != want || got.String() != text {
+			t.Errorf("%s: %v, %v", text, got, err)
+		}
+	}
+	if got, err := ParseHeaders("A, B, C"); err != nil || got != (Headers{"A", "B", "C"}) {
+		t.Errorf("%v, %v", got, err)
+	}
+	for _, text := range []string{"", "all", "a,b", "a,b,c,d", "a,,c", "a,b c,d"} {
+		if got, err := ParseHeaders(text); err == nil || !strings.Contains(err.Error(), "three names") {
+			t.Errorf("%s: %v, %v", text, got, err)
 		}
 	}
 }

@@ -16,12 +16,22 @@ type plan struct {
 	limits   map[string]*ratelimitv3.RateLimitResponse_RateLimit // by rule; shared by answers
 	strict   bool                                                // some rule is
 	replaces bool                                                // some rule replaces others
+	quotas   bool                                                // some rule has quota_mode
+	hits     map[string]*hits                                    // by rule, of those that have metrics
 	// unlimited: some rule is, so a decision may not name it
 	unlimited bool
 
 	everywhere bool // some rule applies in any domain
 	domains    map[string]bool
 	prefixes   []string // of domains
+}
+
+// originOf returns what a file of envoyproxy/ratelimit says of the rule besides, or nothing.
+func originOf(r *rules.Rule) envoyrules.Origin {
+	if o, ok := r.Origin.(*envoyrules.Origin); ok {
+		return *o
+	}
+	return envoyrules.Origin{}
 }
 
 func newPlan(set *rules.Set) *plan {
@@ -31,7 +41,12 @@ func newPlan(set *rules.Set) *plan {
 		limits: make(map[string]*ratelimitv3.RateLimitResponse_RateLimit, len(list)),
 	}
 	for _, r := range list {
-		p.limits[r.Name] = limitOf(r.Name, r.Limit, r.Window.Length)
+		name, origin := r.Name, originOf(r)
+		if origin.LimitName != "" {
+			name = origin.LimitName
+		}
+		p.limits[r.Name] = limitOf(name, r.Limit, r.Window.Length)
+		p.quotas = p.quotas || origin.Quota
 		p.strict = p.strict || r.Enforcement == rules.Strict
 		p.replaces = p.replaces || len(r.Replaces) > 0
 		p.unlimited = p.unlimited || r.Unlimited

@@ -30,8 +30,10 @@ type call struct {
 // descriptor is one of a request's descriptors, and its decision.
 type descriptor struct {
 	from, to int          // its attributes
+	hits     int64        // that metrics count: 0 if the request wants to charge none
 	cost     int64        // at least 1
 	peek     bool         // charge nothing
+	quota    bool         // others with it may let the request pass, see envoyrules.Origin
 	exempt   bool         // nothing limits it, whatever the rules say
 	inline   *inlineLimit // nil: the rules decide
 	receipt  string       // for a refund of the charge; "" if there is none
@@ -59,6 +61,7 @@ func (c *call) read(r *ratelimitv3.RateLimitRequest) error {
 		}
 	}
 	c.exemptReplaced()
+	c.markQuotas()
 	return nil
 }
 
@@ -74,9 +77,13 @@ func (c *call) add(
 	if err := q.readHits(i, d); err != nil {
 		return err
 	}
+	if q.hits = q.cost; q.peek {
+		q.hits = 0
+	}
 	c.attrs = append(c.attrs, identity.Attribute{Name: envoyrules.Domain, Value: domain})
-	for _, e := range entries {
-		c.attrs = append(c.attrs, identity.Attribute{Name: e.GetKey(), Value: e.GetValue()})
+	for i, e := range entries {
+		name := envoyrules.Attribute(e.GetKey(), nth(entries, i))
+		c.attrs = append(c.attrs, identity.Attribute{Name: name, Value: e.GetValue()})
 	}
 	q.to = len(c.attrs)
 	if limit := d.GetLimit(); limit != nil {
@@ -86,6 +93,21 @@ func (c *call) add(
 	}
 	c.descriptors = append(c.descriptors, q)
 	return nil
+}
+
+// nth returns how many attributes there are up to the entry at index i that have its key: the
+// domain is one, too.
+func nth(entries []*ratelimit.RateLimitDescriptor_Entry, i int) int {
+	n := 1
+	if entries[i].GetKey() == envoyrules.Domain {
+		n++
+	}
+	for _, other := range entries[:i] {
+		if other.GetKey() == entries[i].GetKey() {
+			n++
+		}
+	}
+	return n
 }
 
 // readHits reads the cost of a descriptor.
@@ -120,11 +142,10 @@ func (c *call) exemptReplaced() {
 			found[i] = c.plan.set.Find(nil, c.attributes(q))
 		}
 		for _, r := range found[i] {
-			if r.Shadow { // it denies nothing
-				continue
-			}
 			for _, name := range r.Replaces {
-				replaced[name] = true
+				if other, _ := c.plan.set.Lookup(name); !r.Shadow || other.Shadow {
+					replaced[name] = true
+				}
 			}
 		}
 	}
@@ -133,5 +154,20 @@ func (c *call) exemptReplaced() {
 		if len(found[i]) > 0 && !slices.ContainsFunc(found[i], limited) {
 			c.descriptors[i].exempt = true
 		}
+	}
+}
+
+// markQuotas finds the descriptors that have a limit with quota_mode.
+func (c *call) markQuotas() {
+	if !c.plan.quotas || len(c.descriptors) < 2 {
+		return
+	}
+	for i := range c.descriptors {
+		q := &c.descriptors[i]
+		if q.exempt || q.inline != nil {
+			continue
+		}
+		c.found = c.plan.set.Find(c.found[:0], c.attributes(q))
+		q.quota = slices.ContainsFunc(c.found, func(r *rules.Rule) bool { return originOf(r).Quota })
 	}
 }

@@ -48,10 +48,14 @@ func (c *call) answer() *ratelimitv3.RateLimitResponse {
 	}
 	r := &out.response
 	r.OverallCode, r.Statuses = ratelimitv3.RateLimitResponse_OK, pointers
+	if c.quotasUsedUp() {
+		r.OverallCode = ratelimitv3.RateLimitResponse_OVER_LIMIT
+	}
 	for i := range c.descriptors {
 		c.setStatus(&all[i], &c.descriptors[i])
 		pointers[i] = &all[i].status
-		if !c.descriptors[i].decision.Allowed {
+		c.countHits(&c.descriptors[i])
+		if c.denies(&c.descriptors[i]) {
 			r.OverallCode = ratelimitv3.RateLimitResponse_OVER_LIMIT
 		}
 		if d := &c.descriptors[i].decision; d.Unmatched && !d.Allowed {
@@ -122,7 +126,7 @@ func (c *call) overridden(
 
 // isUnlimited reports whether a descriptor without a limit matches an unlimited rule.
 func (c *call) isUnlimited(q *descriptor) bool {
-	if !c.plan.unlimited {
+	if !c.plan.unlimited || q.to-q.from < 2 { // a descriptor without entries matches nothing
 		return false
 	}
 	c.found = c.plan.set.Find(c.found[:0], c.attributes(q))

@@ -95,11 +95,19 @@ func bucketName(bucket map[string]string) string {
 	return identity.JoinKey(values...)
 }
 
-// attributes are the bucket's entries and the domain, without those that are a rule's cost
-// attribute: a report is about many hits.
+// attributes are the domain and the bucket's entries in the order of their names, as ordered rules
+// want them, without those that are a rule's cost attribute: a report is about many hits.
 func attributes(
 	domain string, bucket map[string]string, costs map[string]bool,
 ) identity.Attributes {
-	all := append(identity.FromMap(bucket), identity.Attribute{Name: Domain, Value: domain})
+	if own, ok := bucket[Domain]; ok {
+		domain = own
+	}
+	all := identity.Attributes{{Name: Domain, Value: domain}}
+	for _, a := range identity.FromMap(bucket) {
+		if a.Name != Domain {
+			all = append(all, a)
+		}
+	}
 	return slices.DeleteFunc(all, func(a identity.Attribute) bool { return costs[a.Name] })
 }

@@ -61,8 +61,14 @@ func TestPatterns(t *testing.T) {
 		{`a\*`, Condition{Op: Equal, Value: "a*"}},
 		{`\\*`, Condition{Op: Prefix, Value: `\`}},
 		{`a\\\*`, Condition{Op: Equal, Value: `a\*`}},
-		{"**", Condition{Op: Prefix, Value: "*"}},
-		{"a*b", Condition{Op: Equal, Value: "a*b"}},
+		{`\**`, Condition{Op: Prefix, Value: "*"}},
+		{"**", Condition{Op: Glob, Value: "**"}},
+		{"a*b", Condition{Op: Glob, Value: "a*b"}},
+		{"*b", Condition{Op: Glob, Value: "*b"}},
+		{`a\*b`, Condition{Op: Equal, Value: "a*b"}},
+		{`a\\\*b\*c\`, Condition{Op: Equal, Value: `a\*b*c\`}},
+		{`a\*b*c\\*`, Condition{Op: Glob, Value: `a\*b*c\\*`}},
+		{`a\*b\\\*\\*`, Condition{Op: Prefix, Value: `a*b\*\`}},
 		{`a\b`, Condition{Op: Equal, Value: `a\b`}},
 		{`a\\`, Condition{Op: Equal, Value: `a\\`}},
 	} {
@@ -70,6 +76,56 @@ func TestPatterns(t *testing.T) {
 		got.Op, got.Value = parsePattern(tt.text)
 		if got != tt.want || got.Pattern() != tt.text {
 			t.Errorf("%s: got %v %q, written %s; want %v %q", tt.text, got.Op, got.Value, got.Pattern(), tt.want.Op, tt.want.Value)
+		}
+	}
+}
+
+// Any text stands for a wildcard, and the texts between wildcards stand in their order, apart.
+func TestWildcards(t *testing.T) {
+	for _, tt := range []struct {
+		pattern    string
+		fits, does []string // which do, and which do not
+	}{
+		{"/api/*/action", []string{"/api/7/action", "/api//action", "/api/a/b/action"}, []string{"/api/action", "/api/7/action/", "/api/7/other", ""}},
+		{"/a/*/b/*/c", []string{"/a/1/b/2/c", "/a/b/b/b/c"}, []string{"/a/1/b/c", "/a/1/c"}},
+		{"*.png", []string{".png", "a.png"}, []string{"png", "a.png?x"}},
+		{"ab*ba", []string{"abba", "ab-ba"}, []string{"aba", "ab"}},
+		{"a*b*", []string{"ab", "a1b2"}, []string{"a", "b"}},
+		{"**", []string{"", "a"}, nil},
+		{`a*\**b`, []string{"a*b", "a1*2b"}, []string{"ab", "a12b"}},
+		{`a\\*b`, []string{`a\b`, `a\1b`}, []string{"ab", `a*b`}},
+	} {
+		set := newSet(t, matching("a", "path", tt.pattern))
+		for i, value := range append(tt.fits, tt.does...) {
+			if got := len(set.Find(nil, attrs("path", value))) == 1; got != (i < len(tt.fits)) {
+				t.Errorf("%s matches %q: %t", tt.pattern, value, got)
+			}
+		}
+		if set.Find(nil, nil) != nil {
+			t.Errorf("%s matches what is not there", tt.pattern)
+		}
+	}
+}
+
+// An ordered rule is for requests with the attributes of its match, in their order.
+func TestOrdered(t *testing.T) {
+	r := matching("a", "domain", "d", "b", "*", "a", "x")
+	r.Key, r.Exact, r.Ordered = []string{"b"}, true, true
+	set := newSet(t, r)
+	for _, tt := range []struct {
+		why   string
+		attrs identity.Attributes
+		want  bool
+	}{
+		{"in order", attrs("domain", "d", "b", "1", "a", "x"), true},
+		{"in another order", attrs("domain", "d", "a", "x", "b", "1"), false},
+		{"domain last", attrs("b", "1", "a", "x", "domain", "d"), false},
+		{"one more", attrs("domain", "d", "b", "1", "a", "x", "c", "1"), false},
+		{"one of them twice", attrs("domain", "d", "b", "1", "a", "x", "a", "x"), false},
+		{"one less", attrs("domain", "d", "b", "1"), false},
+	} {
+		if got := len(set.Find(nil, tt.attrs)) == 1; got != tt.want {
+			t.Errorf("%s: %t", tt.why, got)
 		}
 	}
 }

@@ -64,7 +64,7 @@ func Diff(old, new *Set) []Change {
 // Equal reports whether two rules of sets say the same, wherever they stand there.
 func (r *Rule) Equal(other *Rule) bool {
 	a, b := *r, *other
-	a.in, b.in = nil, nil
+	a.in, b.in, a.Origin, b.Origin = nil, nil, nil, nil
 	return reflect.DeepEqual(a, b)
 }
 

@@ -31,6 +31,7 @@ type fileRule struct {
 	Match       matched             `yaml:"match,omitempty"`
 	Exclude     listed              `yaml:"exclude,omitempty"`
 	Exact       bool                `yaml:"exact,omitempty"`
+	Ordered     bool                `yaml:"ordered,omitempty"`
 	Key         *[]string           `yaml:"key,omitempty"`
 	OnMissing   word[OnMissing]     `yaml:"on_missing,omitempty"`
 	Limit       rate                `yaml:"limit,omitempty"`
@@ -113,7 +114,7 @@ func (f *fileRule) missing() (all faults) {
 func (f *fileRule) rule() Rule {
 	r := Rule{
 		Name: f.Name, Match: each(f.Match, conditionOf), Exact: f.Exact,
-		OnMissing: f.OnMissing.Is, Limit: f.Limit.Hits,
+		Ordered: f.Ordered, OnMissing: f.OnMissing.Is, Limit: f.Limit.Hits,
 		Window:    window.Shape{Length: f.Limit.Per, Buckets: f.Buckets.int()},
 		Algorithm: f.Algorithm.Is, Burst: int64(f.Burst), Unlimited: f.Unlimited,
 		Enforcement: f.Enforcement.Is, OnOutage: f.OnOutage.Is, Throttle: f.throttle(),
@@ -196,7 +197,7 @@ func listedOf(l List) strictyaml.Entry[[]string] {
 func fileOf(r *Rule) *fileRule {
 	f := &fileRule{
 		Name: r.Name, Match: each(r.Match, matchedOf), Exact: r.Exact,
-		OnMissing: word[OnMissing]{r.OnMissing}, Algorithm: word[Algorithm]{r.Algorithm},
+		Ordered: r.Ordered, OnMissing: word[OnMissing]{r.OnMissing}, Algorithm: word[Algorithm]{r.Algorithm},
 		Buckets:   unless(window.DefaultBuckets(r.Window.Kind, r.Window.Length), r.Window.Buckets),
 		Unlimited: r.Unlimited, Enforcement: word[Enforcement]{r.Enforcement},
 		Status: unless(429, r.Status), Shadow: r.Shadow,

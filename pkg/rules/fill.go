@@ -59,6 +59,10 @@ func ownConditions(match []Condition) []Condition {
 		if !identity.IsHost(c.Name) {
 			continue
 		}
+		if c.Op == Glob {
+			c.Value = strings.ToLower(c.Value)
+			continue
+		}
 		dot := c.Op == Prefix && strings.HasSuffix(c.Value, ".")
 		if c.Value = identity.FoldHost(c.Value); dot { // "api.*" is not "api*"
 			c.Value += "."

@@ -89,8 +89,10 @@ func anyPart(from, to float64) *rapid.Generator[float64] {
 func anyMatch(t *rapid.T, least int) []Condition {
 	var match []Condition
 	for _, name := range rapid.SliceOfNDistinct(anyName, least, 3, rapid.ID).Draw(t, "match") {
-		c := Condition{Name: name, Op: rapid.SampledFrom([]Op{Equal, Present, Prefix}).Draw(t, "op")}
+		c := Condition{Name: name, Op: rapid.SampledFrom([]Op{Equal, Present, Prefix, Glob}).Draw(t, "op")}
 		switch c.Op {
+		case Glob:
+			c.Value = anyText.Draw(t, "value") + "*x*x" + anyText.Draw(t, "last")
 		case Equal:
 			c.Value = anyText.Draw(t, "value")
 		case Prefix:

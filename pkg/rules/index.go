@@ -57,11 +57,11 @@ func newIndex(entries []entry) *index {
 	n := &index{by: make(map[string]*branch)}
 	groups := make(map[Condition][]entry)
 	for _, e := range entries {
-		if len(e.left) == 0 {
+		c, ok := rarest(e.left, often)
+		if !ok {
 			n.few = append(n.few, e)
 			continue
 		}
-		c := rarest(e.left, often)
 		e.left = slices.DeleteFunc(e.left, func(other Condition) bool { return other == c })
 		groups[c] = append(groups[c], e)
 	}
@@ -72,15 +72,18 @@ func newIndex(entries []entry) *index {
 	return n
 }
 
-// rarest is the condition that occurs least often, and of several the one that tells most.
-func rarest(conditions []Condition, often map[Condition]int) Condition {
-	best := conditions[0]
-	for _, c := range conditions[1:] {
-		if often[c] < often[best] || often[c] == often[best] && telling[c.Op] < telling[best.Op] {
-			best = c
+// rarest is the condition that occurs least often, and of several the one that tells most. It is
+// none if there are only patterns: nothing finds those that a value matches but trying each.
+func rarest(conditions []Condition, often map[Condition]int) (best Condition, ok bool) {
+	for _, c := range conditions {
+		switch {
+		case c.Op == Glob:
+		case !ok || often[c] < often[best],
+			often[c] == often[best] && telling[c.Op] < telling[best.Op]:
+			best, ok = c, true
 		}
 	}
-	return best
+	return best, ok
 }
 
 var telling = [...]int{Equal: 0, Prefix: 1, Present: 2}

@@ -173,7 +173,7 @@ func TestFindIsLookingAtEveryRule(t *testing.T) {
 		var want []*Rule
 		for i, r := range rules { // not of a set, so without an index
 			replaced := slices.ContainsFunc(rules, func(other Rule) bool {
-				return other.Matches(attrs) && !other.Shadow && slices.Contains(other.Replaces, r.Name)
+				return other.Matches(attrs) && (!other.Shadow || r.Shadow) && slices.Contains(other.Replaces, r.Name)
 			})
 			own := set.Rules()[i]
 			if own.Matches(attrs) != r.Matches(attrs) {
@@ -198,13 +198,15 @@ func TestFindIsLookingAtEveryRule(t *testing.T) {
 func randomMatch(t *rapid.T) []Condition {
 	var match []Condition
 	for _, name := range []string{"a", "b", "ip"} {
-		switch op := rapid.SampledFrom([]string{"", "", "=", "*", "^"}).Draw(t, name); op {
+		switch op := rapid.SampledFrom([]string{"", "", "=", "*", "^", "**"}).Draw(t, name); op {
 		case "=":
 			match = append(match, Condition{Name: name, Value: randomValue(t, name, 0)})
 		case "*":
 			match = append(match, Condition{Name: name, Op: Present})
 		case "^":
 			match = append(match, Condition{Name: name, Op: Prefix, Value: randomValue(t, name, 1)})
+		case "**":
+			match = append(match, Condition{Name: name, Op: Glob, Value: randomValue(t, name, 0) + "*" + randomValue(t, name, 1)})
 		}
 	}
 	return match

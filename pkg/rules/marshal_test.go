@@ -82,6 +82,12 @@ const allFields = `rules:
   - name: free
     match: {plan: internal}
     unlimited: true
+  - name: ordered
+    match: {api: mail, user: a*b}
+    exact: true
+    ordered: true
+    key: [user]
+    limit: 1/second
 `
 
 // The form in which sets are written, with every field.
@@ -154,6 +160,7 @@ func TestDiffFindsTheField(t *testing.T) {
 		"match":      {"path: /v1/*, ", "path: /v2/*, "},
 		"exclude":    {"/v1/health", "/v1/ready"},
 		"exact":      {"exact: true", "exact: false"},
+		"ordered":    {"ordered: true", "ordered: false"},
 		"key":        {`[user, "12"]`, "[]"},
 		"on_missing": {"on_missing: deny", "on_missing: skip"},
 		"limit":      {"100/1h30m", "101/1h30m"},

@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 
@@ -21,8 +22,8 @@ type Error struct {
 	Rule int
 	// Reason names the field, its value, and the remedy.
 	Reason string
-	// More are further mistakes, in the order of the file, up to 100 in all. They have no File and
-	// no More.
+	// More are further mistakes, in the order of the file, up to 100 in all. They have no More, and
+	// no File if they are in the same one.
 	More []Error
 }
 
@@ -32,7 +33,7 @@ func (e *Error) Error() string {
 	e.write(&b, e.File)
 	for i := range e.More {
 		b.WriteByte('\n')
-		e.More[i].write(&b, e.File)
+		e.More[i].write(&b, cmp.Or(e.More[i].File, e.File))
 	}
 	return b.String()
 }

@@ -73,7 +73,6 @@ func TestRefusalsOfDocuments(t *testing.T) {
 		{"# a\n---", "2:1: is empty"},
 		{"~\n", "1:1: is empty"},
 		{one() + "---\n" + one(), "5:1: a second document: want one, with all rules, and no --- between them"},
-		{one() + "---\n", "5:1: a second document: want one"},
 		{one() + "---\n[", "6:2: not YAML: did not find expected node content"},
 		{keyed(many(65, "a%d,")), "1:24: key: has 65 attributes: want at most 64"},
 		{one("match: {" + many(65, "a%d: b,") + "}"), "5:10: match: has 65 attributes: want at most 64"},

@@ -9,19 +9,20 @@ import (
 )
 
 // withoutReplaced removes, in place, the rules that others among them replace. They are in the
-// order of the set, before and after. A rule that is itself replaced still replaces; one in shadow
-// does not, as it would take denials away and give none.
+// order of the set, before and after. A rule that is itself replaced still replaces. One in shadow
+// replaces only others in shadow: it would take denials away and give none.
 func (s *search) withoutReplaced(found []*Rule) []*Rule {
 	removed := false
 	for _, r := range found {
-		if len(r.in.replaces) == 0 || r.Shadow || r.OnMissing == Skip && !r.hasKey(s.attrs) {
+		if len(r.in.replaces) == 0 || r.OnMissing == Skip && !r.hasKey(s.attrs) {
 			continue
 		}
 		// Both are in the order of the set: the shorter one is gone through, so that a rule may
 		// replace thousands.
 		if len(r.in.replaces) <= len(found) {
 			for _, other := range r.in.replaces {
-				if i, ok := slices.BinarySearchFunc(found, other, byPlace); ok {
+				i, ok := slices.BinarySearchFunc(found, other, byPlace)
+				if ok && (!r.Shadow || other.Shadow) {
 					found[i], removed = other.in.gone, true
 				}
 			}
@@ -29,7 +30,8 @@ func (s *search) withoutReplaced(found []*Rule) []*Rule {
 			continue
 		}
 		for i, other := range found {
-			if _, ok := slices.BinarySearchFunc(r.in.replaces, other, byPlace); ok {
+			_, ok := slices.BinarySearchFunc(r.in.replaces, other, byPlace)
+			if ok && (!r.Shadow || other.Shadow) {
 				found[i], removed = other.in.gone, true
 			}
 		}

@@ -31,6 +31,9 @@ type Rule struct {
 	// Exact lets the rule apply only to requests without attributes beside those of Match
 	// and Key.
 	Exact bool
+	// Ordered lets an Exact rule apply only to requests whose attributes come in the order of Match,
+	// which has all names of Key then.
+	Ordered bool
 	// Key names the attributes whose values tell callers apart: at most 64, none twice.
 	// Empty: one counter for all.
 	Key []string
@@ -79,8 +82,11 @@ type Rule struct {
 	// second, so that nothing needs to know of it.
 	Unlimited bool
 	// Replaces names rules of the set that do not apply to a request that this one applies to. With
-	// Shadow they apply all the same.
+	// Shadow they apply all the same, unless they are in shadow, too.
 	Replaces []string
+	// Origin is what the reader of another format has noted for its adapter, such as a
+	// *envoyrules.Origin; else nil. YAML has no field for it, and Equal ignores it.
+	Origin any
 
 	in *member // of a Set, else nil
 }
@@ -128,8 +134,14 @@ func (r *Rule) indexExcluded() *index {
 	return newIndex(entries)
 }
 
-// knows reports whether all attributes are among those of Match and Key.
+// knows reports whether all attributes are among those of Match and Key, and in order if they have
+// to be.
 func (r *Rule) knows(attrs identity.Attributes) bool {
+	if r.Ordered {
+		return slices.EqualFunc(r.Match, attrs, func(c Condition, a identity.Attribute) bool {
+			return c.Name == a.Name
+		})
+	}
 	for i := range attrs {
 		named := func(c Condition) bool { return c.Name == attrs[i].Name }
 		if !slices.ContainsFunc(r.Match, named) && !slices.Contains(r.Key, attrs[i].Name) {

@@ -81,7 +81,7 @@ func TestNewSetRefusesWhatYAMLCannotSay(t *testing.T) {
 		{func(r *Rule) { r.Limit = window.MaxCount + 1 }, "want 1 to 1000000000000000"},
 		{func(r *Rule) { r.Window.Length = 0 }, "limit: window of 0s"},
 		{func(r *Rule) { r.Window.Length = time.Millisecond + 1 }, "limit: window of 1.000001ms"},
-		{func(r *Rule) { r.Match = []Condition{{Name: "a", Op: 3}} }, `match: attribute "a": 3 is not one of equal, present, prefix`},
+		{func(r *Rule) { r.Match = []Condition{{Name: "a", Op: 4}} }, `match: attribute "a": 4 is not one of equal, present, prefix, glob`},
 		{func(r *Rule) { r.Match = []Condition{{Name: "a", Value: "\xff"}} }, `match: attribute "a": its value is not UTF-8`},
 		{func(r *Rule) { r.Match = []Condition{{Name: "a", Op: Present, Value: "x"}} }, "is to be present"},
 		{func(r *Rule) { r.Match = []Condition{{Name: "a", Op: Prefix}} }, "any value begins with an empty prefix"},
@@ -149,7 +149,7 @@ func TestWords(t *testing.T) {
 		{fmt.Sprint(Hard, Elastic, ThrottleKind(3)), "hard elastic invalid"},
 		{fmt.Sprint(Limited, Blocked, Action(3)), "limited blocked invalid"},
 		{fmt.Sprint(All, Count(2), Async, Strict, Enforcement(2)), "all invalid async strict invalid"},
-		{fmt.Sprint(Prefix, Op(3), Changed), "prefix invalid changed"},
+		{fmt.Sprint(Prefix, Glob, Op(4), Changed), "prefix glob invalid changed"},
 	} {
 		if tt.got != tt.want {
 			t.Errorf("got %s, want %s", tt.got, tt.want)

@@ -151,7 +151,7 @@ func (s *Set) Lookup(name string) (*Rule, bool) {
 // takes hardly depends on how many rules there are.
 //
 // A rule that a request lacks a key attribute for replaces nothing if it skips such requests, and
-// one in shadow never does.
+// one in shadow only others in shadow.
 func (s *Set) Find(dst []*Rule, attrs identity.Attributes) []*Rule {
 	from := len(dst)
 	find := search{attrs: attrs, found: dst}

@@ -34,6 +34,7 @@ func (r *Rule) validate(unread bool) faults {
 		return all
 	}
 	all = join(
+		r.validateOrdered(),
 		r.validateUnlimited(),
 		Terms{r.Limit, r.Window, r.Burst}.validate(r),
 		validateWindow(r.Window),
@@ -107,13 +108,18 @@ func (c *Condition) wrong() string {
 	}
 	switch {
 	case c.Op.String() == invalid:
-		return fmt.Sprintf("%d is not one of equal, present, prefix", c.Op)
+		return fmt.Sprintf("%d is not one of equal, present, prefix, glob", c.Op)
 	case !utf8.ValidString(c.Value):
 		return "its value is not UTF-8"
 	case c.Op == Present && c.Value != "":
 		return "is to be present, so there is no value to compare"
 	case c.Op == Prefix && c.Value == "":
 		return "any value begins with an empty prefix: want present"
+	case c.Op == Glob:
+		if op, _ := parsePattern(c.Value); op != Glob {
+			return fmt.Sprintf("%.80q is a pattern with a wildcard at its end alone, or none: "+
+				"want %v", c.Value, op)
+		}
 	}
 	return c.wrongFold()
 }
@@ -124,7 +130,7 @@ func (c *Condition) wrongFold() string {
 	case c.Name != identity.FoldedPath:
 	case c.Op == Equal && c.Value != folded:
 		return fmt.Sprintf("is in lower case and ends in a slash: want %.80q", folded)
-	case c.Op == Prefix && c.Value != strings.ToLower(c.Value):
+	case c.Op != Equal && c.Value != strings.ToLower(c.Value):
 		return fmt.Sprintf("is in lower case: want %.80q", strings.ToLower(c.Value))
 	}
 	return ""
@@ -151,6 +157,22 @@ func (r *Rule) validateWords() faults {
 		all.add(path{"status"}, "%d: want 429 or 503", r.Status)
 	}
 	return all
+}
+
+func (r *Rule) validateOrdered() faults {
+	if !r.Ordered {
+		return nil
+	}
+	if !r.Exact {
+		return faultf("is for a rule with exact: true").in("ordered")
+	}
+	for i, name := range r.Key {
+		if !slices.ContainsFunc(r.Match, func(c Condition) bool { return c.Name == name }) {
+			return faultf("attribute %.40q: match says the order, and does not have it", name).
+				in("key", i)
+		}
+	}
+	return nil
 }
 
 // validateUnlimited refuses fields that would limit some caller, or would have no effect.

@@ -39,6 +39,8 @@
 // understood, all are refused, and none is charged. In the same way /v1/settle takes
 // {"settlements": [{…}, {…}]}, and answers with [Settled].
 //
+// The daemon serves POST /json and GET /healthcheck beside it, as envoyproxy/ratelimit does.
+//
 // GET /v1/openapi.yaml describes the API in OpenAPI's format.
 //
 // A request that needs a permit, under a rule of strict enforcement, waits for it as long as [New]

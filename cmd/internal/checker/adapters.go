@@ -47,7 +47,7 @@ func (a *adapters) begin(
 	a.serving.Store(&serving{
 		checker: checker, handlers: h, quotas: envoyquota.New(checker, envoyquota.Options{}),
 		envoy: envoylimit.New(checker, envoylimit.Options{
-			Headers: c.envoyHeaders, Acquire: c.acquire,
+			Headers: c.envoyHeaders, Acquire: c.acquire, Shadow: c.shadow,
 		}),
 	})
 	close(a.made)
@@ -80,6 +80,14 @@ func (a *adapters) proxy(w http.ResponseWriter, r *http.Request) {
 func notYet(w http.ResponseWriter) {
 	w.Header().Set("Retry-After", "1")
 	reply.Error(w, http.StatusServiceUnavailable, "there are no rules yet")
+}
+
+// envoyStats are the hits of Envoy's rate limit service, none while there is no checker.
+func (a *adapters) envoyStats() []envoylimit.Hits {
+	if s := a.serving.Load(); s != nil {
+		return s.envoy.Stats()
+	}
+	return nil
 }
 
 // limit returns the limit of the rule with this counter name, 0 if there is none.

@@ -152,6 +152,8 @@ func inWords(r *rules.Rule) string {
 		switch m.Op {
 		case rules.Present:
 			fmt.Fprintf(&b, "%s there is a %s", word, m.Name)
+		case rules.Glob:
+			fmt.Fprintf(&b, "%s %s matches %q", word, m.Name, m.Value)
 		case rules.Prefix:
 			fmt.Fprintf(&b, "%s %s begins with %q", word, m.Name, m.Value)
 		default:

@@ -28,15 +28,16 @@ gRPC.
 With --nats it joins the fleet on that NATS server. Without, it decides alone, with a NATS server and
 an aggregator of its own that counts in memory.
 
-Rules can change while it runs: --rules FILE follows a file, --rules nats the fleet's bucket in
-JetStream, which "offpath rules apply" writes. Invalid rules are refused, and the last valid ones
+Rules can change while it runs: --rules FILE follows a file, --rules DIR all YAML files of a
+directory, and --rules nats the fleet's bucket in JetStream, which "offpath rules apply" writes.
+Invalid rules are refused, and the last valid ones
 stay in force.
 
 With --upstream it is also a reverse proxy, and limits the requests that it passes on.`
 
 // config has the values of the flags.
 type config struct {
-	rulesFrom   string // a file, or fromNATS; "" is fromNATS, with the demo's rules in it
+	rulesFrom   string // a file, a directory, or fromNATS; "" is fromNATS, with the demo's rules in it
 	nats        string // "" runs the rest of a fleet in this process
 	access      natsconn.Access
 	name        string // "" is none but the epoch
@@ -55,6 +56,7 @@ type config struct {
 	receiptKeyFile, receiptKey string // both "": this checker draws a key of its own
 
 	envoyHeaders envoylimit.Headers
+	shadow       bool // nobody is denied
 
 	trustedProxies string // "" if nothing was said of them
 	forwarding     httpidentity.Forwarding
@@ -168,8 +170,11 @@ func (c *config) addFleetFlags(s *pflag.FlagSet) {
 }
 
 func (c *config) addRulesFlags(s *pflag.FlagSet) {
-	s.StringVar(&c.rulesFrom, "rules", "", "where the rules are, `FILE|nats`: a YAML file, or the "+
-		"fleet's bucket in NATS; changes are followed (./nats is a file called nats)")
+	s.StringVar(&c.rulesFrom, "rules", "", "where the rules are, `FILE|DIR|nats`: a YAML file, a "+
+		"directory of them, or the fleet's bucket in NATS; changes are followed (./nats is a file "+
+		"called nats)")
+	s.BoolVar(&c.shadow, "shadow", false, "deny nothing: treat all rules as shadow rules, and "+
+		"count what they would deny")
 	c.onNoMatch.AddFlag(s)
 	c.rulesKeys.AddPublic(s, signing.Rules)
 	c.entriesKeys.AddPublic(s, signing.Entries)
@@ -183,7 +188,8 @@ func (c *config) addAddressFlags(s *pflag.FlagSet) {
 	flags.Add(s, &c.grpc, "grpc", "`ADDRESS|none` of the gRPC API (Envoy's rate limit service v3 "+
 		"and quota service), as host:port", grpcAddress)
 	flags.Add(s, &c.envoyHeaders, "envoy-headers", "`WHICH` rate limit headers Envoy adds to its "+
-		"response: none, ratelimit (RateLimit-Limit and so on) or x-ratelimit", readEnvoyHeaders)
+		"response: none, ratelimit (RateLimit-Limit and so on), x-ratelimit, or three names with "+
+		"commas between, for limit, remaining and reset", envoylimit.ParseHeaders)
 	flags.Add(s, &c.admin, "admin", "`ADDRESS` of /metrics, /healthz and /readyz, as host:port", flags.Address)
 	c.origins.AddFlags(s, "the HTTP API and /metrics")
 	flags.AddSecret(s, &c.consoleToken, "console-token", "tokens of people who may block and reset "+

@@ -32,6 +32,9 @@ func TestEverySetting(t *testing.T) {
 	if c := readConfig(t, nil, "--grpc", ""); c.grpc != "" {
 		t.Errorf("--grpc \"\": %q", c.grpc)
 	}
+	if c := readConfig(t, nil, "--shadow"); !c.shadow {
+		t.Error("--shadow has no effect")
+	}
 	for _, test := range []struct {
 		flag, value string
 		set         func(*config)
@@ -42,6 +45,7 @@ func TestEverySetting(t *testing.T) {
 		{"listen", ":80", func(c *config) { c.listen = ":80" }},
 		{"grpc", "none", func(c *config) { c.grpc = "" }},
 		{"envoy-headers", "x-ratelimit", func(c *config) { c.envoyHeaders = envoylimit.XRateLimitHeaders }},
+		{"envoy-headers", "A,B,C", func(c *config) { c.envoyHeaders = envoylimit.Headers{Limit: "A", Remaining: "B", Reset: "C"} }},
 		{"admin", ":90", func(c *config) { c.admin = ":90" }},
 		{"namespace", "prod", func(c *config) { c.namespace = "prod" }},
 		{"log-level", "error", func(c *config) { c.logLevel = slog.LevelError }},

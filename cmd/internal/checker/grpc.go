@@ -2,7 +2,6 @@ package checker
 
 import (
 	"context"
-	"fmt"
 
 	quotapb "github.com/envoyproxy/go-control-plane/envoy/service/rate_limit_quota/v3"
 	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
@@ -104,14 +103,3 @@ func (e envoyAdapter) stats() envoyquota.Stats {
 
 // noGRPC is the value of --grpc for none.
 const noGRPC = "none"
-
-func readEnvoyHeaders(text string) (envoylimit.Headers, error) {
-	for _, kind := range []envoylimit.Headers{
-		envoylimit.NoHeaders, envoylimit.RateLimitHeaders, envoylimit.XRateLimitHeaders,
-	} {
-		if kind.String() == text {
-			return kind, nil
-		}
-	}
-	return 0, fmt.Errorf("%q: want none, ratelimit or x-ratelimit", text)
-}

@@ -5,6 +5,7 @@ import (
 
 	"github.com/offpath-io/offpath"
 	"github.com/offpath-io/offpath/pkg/check"
+	"github.com/offpath-io/offpath/pkg/envoylimit"
 	"github.com/offpath-io/offpath/pkg/envoyquota"
 )
 
@@ -52,6 +53,44 @@ func (m quotaMetrics) Collect(out chan<- prometheus.Metric) {
 		outcomes{"allowed": s.Allowed, "denied": s.Denied})
 	c.count("quota_buckets_turned_away_total",
 		"Reports of buckets that were too long, or beyond the bound of buckets.", s.TurnedAway)
+}
+
+// envoyMetrics are the hits of descriptors of files of envoyproxy/ratelimit.
+type envoyMetrics struct{ stats func() []envoylimit.Hits }
+
+var (
+	envoyHitsDesc = describe("envoy_hits_total",
+		"Hits of a descriptor of a file of envoyproxy/ratelimit: within and over its limit.",
+		"domain", "descriptor")
+	envoyWithinDesc = describe("envoy_within_limit_hits_total",
+		"Those of these hits that are within the limit.", "domain", "descriptor")
+	envoyNearDesc = describe("envoy_near_limit_hits_total",
+		"Those of the hits within the limit that are above 80 % of it.", "domain", "descriptor")
+	envoyOverDesc = describe("envoy_over_limit_hits_total",
+		"Those of these hits that are over the limit.", "domain", "descriptor")
+	envoyShadowDesc = describe("envoy_shadow_mode_hits_total",
+		"Those of the hits over the limit that pass, since it is in shadow.", "domain", "descriptor")
+)
+
+// Describe describes the metrics of one snapshot.
+func (m envoyMetrics) Describe(descs chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{
+		envoyHitsDesc, envoyWithinDesc, envoyNearDesc, envoyOverDesc, envoyShadowDesc,
+	} {
+		descs <- d
+	}
+}
+
+// Collect sends one snapshot.
+func (m envoyMetrics) Collect(out chan<- prometheus.Metric) {
+	c := collector{out}
+	for _, h := range m.stats() {
+		c.countOf(envoyHitsDesc, h.Total, h.Domain, h.Descriptor)
+		c.countOf(envoyWithinDesc, h.Within, h.Domain, h.Descriptor)
+		c.countOf(envoyNearDesc, h.Near, h.Domain, h.Descriptor)
+		c.countOf(envoyOverDesc, h.Over, h.Domain, h.Descriptor)
+		c.countOf(envoyShadowDesc, h.Shadow, h.Domain, h.Descriptor)
+	}
 }
 
 func describe(name, help string, labels ...string) *prometheus.Desc {

@@ -17,6 +17,7 @@ import (
 	"github.com/offpath-io/offpath"
 	"github.com/offpath-io/offpath/internal/rulelabel"
 	"github.com/offpath-io/offpath/pkg/check"
+	"github.com/offpath-io/offpath/pkg/envoylimit"
 	"github.com/offpath-io/offpath/pkg/envoyquota"
 )
 
@@ -91,6 +92,11 @@ offpath_quota_buckets_turned_away_total 8
 	got := values(t, m)
 	quota := envoyquota.Stats{Streams: 1, Buckets: 2, Opened: 3, Refused: 4, Failed: 5, Allowed: 6, Denied: 7, TurnedAway: 8}
 	maps.Copy(got, values(t, quotaMetrics{func() envoyquota.Stats { return quota }}))
+	hits := envoylimit.Hits{Domain: "d", Descriptor: "a_b.c", Total: 50, Within: 51, Near: 52, Over: 53, Shadow: 54}
+	maps.Copy(got, values(t, envoyMetrics{func() []envoylimit.Hits { return []envoylimit.Hits{hits} }}))
+	for kind, value := range map[string]string{"": "50", "within_limit_": "51", "near_limit_": "52", "over_limit_": "53", "shadow_mode_": "54"} {
+		want[`offpath_envoy_`+kind+`hits_total{descriptor="a_b.c",domain="d"}`] = value
+	}
 	for name, value := range want {
 		equal(t, name, got[name], value)
 		delete(got, name)
@@ -140,6 +146,7 @@ func TestSeriesAreBounded(t *testing.T) {
 	for _, c := range []prometheus.Collector{
 		metrics{func() offpath.Stats { return stats }, func() bool { return true }, 10},
 		quotaMetrics{func() envoyquota.Stats { return envoyquota.Stats{} }},
+		envoyMetrics{func() []envoylimit.Hits { return nil }},
 	} {
 		n += len(values(t, c))
 		if problems, err := testutil.CollectAndLint(c); err != nil || len(problems) > 0 {

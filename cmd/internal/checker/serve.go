@@ -23,6 +23,7 @@ import (
 	"github.com/offpath-io/offpath/internal/tracing"
 	"github.com/offpath-io/offpath/internal/version"
 	"github.com/offpath-io/offpath/pkg/check"
+	"github.com/offpath-io/offpath/pkg/envoylimit"
 	"github.com/offpath-io/offpath/pkg/events"
 	"github.com/offpath-io/offpath/pkg/events/natsbus"
 	"github.com/offpath-io/offpath/pkg/identity"
@@ -114,10 +115,13 @@ func (p *process) join(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if p.shadow {
+		p.log.Warn("in shadow: nobody is denied; what rules would deny is counted")
+	}
 	o := offpath.Options{
 		NATS: p.url, NATSOptions: access, Namespace: p.namespace, Name: p.name,
 		RulesVerifier: p.trust.Rules, BlocksVerifier: p.trust.Entries, CacheDir: p.cacheDir,
-		WantsDecisionLog: p.othersMakeLog(), Log: p.log,
+		WantsDecisionLog: p.othersMakeLog(), Log: p.log, Shadow: p.shadow,
 		Begin: func(checker *check.Checker) error {
 			return p.adapters.begin(p.config, checker, service, p.log)
 		},
@@ -223,7 +227,7 @@ func (p *process) adminPart() daemon.Part {
 	p.registry.MustRegister(p.trust, admin.FileMetrics(p.files.States), metrics{
 		stats: p.participant.Stats, connected: func() bool { return p.conn().IsConnected() },
 		mostLive: p.maxLiveKeys,
-	})
+	}, envoyMetrics{p.adapters.envoyStats})
 	if p.denials != nil {
 		p.registry.MustRegister(logMetrics{p.denials})
 	}
@@ -239,8 +243,30 @@ func (p *process) adminPart() daemon.Part {
 const maxHeader = 64 << 10
 
 func (p *process) httpPart() daemon.Part {
-	return p.leaving.HTTP("HTTP API", p.listeners.http, &p.adapters, p.log, p.wait,
+	return p.leaving.HTTP("HTTP API", p.listeners.http, p.httpHandler(), p.log, p.wait,
 		func(h *http.Server) { h.MaxHeaderBytes = maxHeader })
+}
+
+// healthPath is where envoyproxy/ratelimit says whether it is healthy.
+const healthPath = "/healthcheck"
+
+// httpHandler is the HTTP API, and beside it what envoyproxy/ratelimit serves at its HTTP port.
+func (p *process) httpHandler() http.Handler {
+	asJSON := p.origins.Guard(envoylimit.JSON(envoyAdapter{adapters: &p.adapters}))
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case envoylimit.JSONPath:
+			asJSON.ServeHTTP(w, r)
+		case healthPath:
+			if ready, _ := p.readiness(); !ready {
+				http.Error(w, "not ready", http.StatusInternalServerError)
+				return
+			}
+			_, _ = io.WriteString(w, "OK") // the client may have gone
+		default:
+			p.adapters.ServeHTTP(w, r)
+		}
+	})
 }
 
 // wait sets how long a server waits for its clients.

@@ -13,9 +13,32 @@ import (
 func TestUnreadable(t *testing.T) {
 	broken := errors.New("broken")
 	for path, want := range map[string]error{Stdin: broken, filepath.Join(t.TempDir(), "none.yaml"): os.ErrNotExist} {
-		_, _, err := Open(path, iotest.ErrReader(broken))
+		_, err := Open(path, iotest.ErrReader(broken))
 		if !errors.Is(err, want) || !strings.HasPrefix(err.Error(), "load rules: ") {
 			t.Errorf("%s: %v, want %v", path, err, want)
 		}
+	}
+}
+
+// The files of a directory make one text, with the same rules, if envoyproxy/ratelimit's format allows it.
+func TestDirectory(t *testing.T) {
+	dir := t.TempDir()
+	write := func(name, text string) {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("a.yaml", "\ufeff---\ndomain: d\ndescriptors: [{key: a, detailed_metric: true, rate_limit: {unit: day, requests_per_unit: 1}}] # no newline")
+	write("b.yml", "domain: e\ndescriptors: [{key: a, rate_limit: {unit: day, requests_per_unit: 2}}]\n...\n")
+	r, err := Open(dir, nil)
+	if err != nil || r.NotOne != nil || len(r.Set.Rules()) != 2 || len(r.Warnings) != 1 {
+		t.Errorf("%v: %+v", err, r)
+	}
+	if !strings.HasPrefix(r.Warnings[0].String(), filepath.Join(dir, "a.yaml")+":3:") {
+		t.Error(r.Warnings[0])
+	}
+	write("c.yaml", "rules: [{name: a, key: [u], limit: 1/s}]\n")
+	if r, err = Open(dir, nil); err != nil || r.NotOne == nil || len(r.Set.Rules()) != 3 {
+		t.Errorf("%v: %+v", err, r)
 	}
 }

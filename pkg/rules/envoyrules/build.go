@@ -18,48 +18,72 @@ const maxAdded = 200_000
 // build turns descriptors into rules.
 type build struct {
 	list   []rules.Rule
-	places [][]any // of the rules' descriptors
-	limits []*limit
-	added  int // exclusions and replacements
+	places []place
+	limits []*limit // nil for a rule of no descriptor
+	added  int      // exclusions and replacements
 }
 
 // way is what leads to a descriptor.
 type way struct {
 	name    string
+	keys    []string // of the descriptors on it, and Domain
 	match   []rules.Condition
 	key     []string          // those that make counters
 	exclude []rules.Condition // requests that a more telling descriptor beside the way takes
 }
 
-// rules are the rules of the file, and where each one's descriptor stands.
-func (f *file) rules() ([]rules.Rule, [][]any, error) {
-	b := &build{}
+// domain adds the rules of a domain, which has the descriptors of all these documents, and reports
+// whether that was possible.
+func (b *build) domain(name string, docs []*document) bool {
+	all, first := []*descriptor(nil), len(b.list)
+	entries := make(map[[2]string]*descriptor)
+	for _, doc := range docs {
+		for _, d := range doc.root.Descriptors {
+			if before := entries[[2]string{d.Key, d.Value}]; before != nil {
+				d.refuse("descriptor: the same key and value as one of this domain in " +
+					before.doc.String())
+				return false
+			}
+			entries[[2]string{d.Key, d.Value}] = d
+			all = append(all, d)
+		}
+	}
 	start := way{
-		name:  escaped(f.Domain, "|"),
-		match: []rules.Condition{{Name: Domain, Value: f.Domain}},
+		name: escaped(name, "|"), keys: []string{Domain},
+		match: []rules.Condition{{Name: Domain, Value: name}},
 	}
-	if err := b.descend(start, f.Descriptors); err != nil {
-		return nil, nil, err
+	if !b.descend(start, all) {
+		return false
 	}
-	return b.list, b.places, b.replace()
+	if len(b.list) == first {
+		b.addEmpty(start, docs[0])
+	}
+	return b.replace(first)
 }
 
-func (b *build) descend(from way, siblings []*descriptor) error {
+// addEmpty adds a rule that limits nobody, so that a domain without limits is known: a request may
+// bring its own ones there.
+func (b *build) addEmpty(w way, doc *document) {
+	b.list = append(b.list, rules.Rule{
+		Name: bounded(w.name), Match: w.match, Exact: true, Ordered: true, Unlimited: true,
+		Origin: &Origin{},
+	})
+	b.places = append(b.places, place{doc: doc, path: []any{"domain"}})
+	b.limits = append(b.limits, nil)
+}
+
+func (b *build) descend(from way, siblings []*descriptor) bool {
 	for i, d := range siblings {
 		to := from.step(d)
+		attribute := to.match[len(to.match)-1].Name
 		for _, other := range d.above(i, siblings) {
-			to.exclude = append(to.exclude, other.condition())
+			to.exclude = append(to.exclude, other.condition(attribute))
 		}
-		if d.RateLimit != nil {
-			if err := b.add(to, d); err != nil {
-				return err
-			}
-		}
-		if err := b.descend(to, d.Descriptors); err != nil {
-			return err
+		if d.RateLimit != nil && !b.add(to, d) || !b.descend(to, d.Descriptors) {
+			return false
 		}
 	}
-	return nil
+	return true
 }
 
 // step is the way on to a descriptor. It shares nothing that others append to.
@@ -68,40 +92,65 @@ func (w way) step(d *descriptor) way {
 	if d.Value != "" {
 		w.name += "=" + escaped(d.Value, "|")
 	}
-	c := d.condition()
+	w.keys = append(w.keys[:len(w.keys):len(w.keys)], d.Key)
+	nth := 0
+	for _, key := range w.keys {
+		if key == d.Key {
+			nth++
+		}
+	}
+	c := d.condition(Attribute(d.Key, nth))
 	w.match = append(w.match[:len(w.match):len(w.match)], c)
 	if c.Op != rules.Equal && !d.ShareThreshold {
-		w.key = append(w.key[:len(w.key):len(w.key)], d.Key)
+		w.key = append(w.key[:len(w.key):len(w.key)], c.Name)
 	}
 	w.exclude = w.exclude[:len(w.exclude):len(w.exclude)]
 	return w
 }
 
 // condition is what the descriptor wants of its attribute.
-func (d *descriptor) condition() rules.Condition {
-	prefix, wildcard := strings.CutSuffix(d.Value, "*")
-	switch {
-	case d.Value == "", wildcard && prefix == "":
-		return rules.Condition{Name: d.Key, Op: rules.Present}
-	case wildcard:
-		return rules.Condition{Name: d.Key, Op: rules.Prefix, Value: prefix}
+func (d *descriptor) condition(attribute string) rules.Condition {
+	c := rules.Condition{Name: attribute, Value: d.Value}
+	switch parts := strings.Split(d.Value, "*"); {
+	case d.Value == "", d.Value == "*":
+		c.Op, c.Value = rules.Present, ""
+	case len(parts) == 2 && parts[1] == "":
+		c.Op, c.Value = rules.Prefix, parts[0]
+	case len(parts) > 1:
+		c.Op, c.Value = rules.Glob, pattern(parts)
 	}
-	return rules.Condition{Name: d.Key, Value: d.Value}
+	return c
+}
+
+// pattern is the pattern of rules with these texts between its wildcards: a \ before a star is two.
+func pattern(parts []string) string {
+	var b strings.Builder
+	for i, part := range parts {
+		if i > 0 {
+			b.WriteByte('*')
+		}
+		b.WriteString(part)
+		if i < len(parts)-1 {
+			b.WriteString(part[len(strings.TrimRight(part, `\`)):])
+		}
+	}
+	return b.String()
 }
 
 // above are those of the descriptors beside d that requests go to rather than to d: a value before
-// wildcards, wildcards in the order of the file, and these before a key alone.
+// wildcards, wildcards in the order of the file, and these before a key alone. It leaves out most
+// of those that no request of d goes to.
 func (d *descriptor) above(place int, siblings []*descriptor) []*descriptor {
-	prefix, wildcard := strings.CutSuffix(d.Value, "*")
-	if d.Value != "" && !wildcard {
+	if d.Value != "" && !d.wildcard() {
 		return nil
 	}
+	prefix, _, _ := strings.Cut(d.Value, "*")
 	var list []*descriptor
 	for i, other := range siblings {
 		if other.Key != d.Key || other == d || other.Value == "" {
 			continue
 		}
-		start, too := strings.CutSuffix(other.Value, "*")
+		start, _, too := strings.Cut(other.Value, "*")
 		overlap := strings.HasPrefix(start, prefix) || too && strings.HasPrefix(prefix, start)
 		if overlap && (!too || d.Value == "" || i < place) {
 			list = append(list, other)
@@ -110,54 +159,61 @@ func (d *descriptor) above(place int, siblings []*descriptor) []*descriptor {
 	return list
 }
 
-func (b *build) add(w way, d *descriptor) error {
+func (b *build) add(w way, d *descriptor) bool {
 	l := d.RateLimit
 	r := rules.Rule{
-		Name: bounded(w.name), Match: w.match, Exclude: w.exclude, Exact: true, Key: w.key,
-		Shadow: d.ShadowMode, Unlimited: l.Unlimited,
+		Name: bounded(w.name), Match: w.match, Exclude: w.exclude, Exact: true, Ordered: true,
+		Key: w.key, Shadow: d.ShadowMode, Unlimited: l.Unlimited,
+		Origin: &Origin{LimitName: l.Name, Quota: d.QuotaMode && !l.Unlimited},
 	}
 	if !r.Unlimited {
-		r.Limit = max(int64(*l.RequestsPerUnit), 1)
+		r.Limit = max(l.requests(), 1)
 		r.Window = window.Shape{Length: time.Duration(l.Unit), Buckets: 1, Fixed: true}
-		if *l.RequestsPerUnit == 0 {
+		if l.requests() == 0 {
 			r.Overrides = []rules.Override{{Match: w.match[:1], Action: rules.Blocked}}
 		}
 	}
 	if b.added += len(r.Exclude); b.added > maxAdded {
-		return &mistake{d.path, fmt.Sprintf("descriptor: too many values stand beside the keys of "+
-			"this file: its rules would exclude more than %d", maxAdded)}
+		d.refuse(fmt.Sprintf("descriptor: too many values stand beside the keys of "+
+			"these files: their rules would exclude more than %d", maxAdded))
+		return false
 	}
-	b.list, b.places, b.limits = append(b.list, r), append(b.places, d.path), append(b.limits, l)
-	return nil
+	b.list, b.limits = append(b.list, r), append(b.limits, l)
+	b.places = append(b.places, place{doc: d.doc, path: d.path})
+	return true
 }
 
-// replace turns names of limits, of which several may have one, into those of rules. Names that no
-// limit has are left out.
-func (b *build) replace() error {
+// replace turns names of limits, of which several may have one, into those of rules, among the
+// rules of a domain, which begin at first. Names that no limit has are left out.
+func (b *build) replace(first int) bool {
 	named := make(map[string][]int)
-	for i, l := range b.limits {
-		if l.Name != "" {
+	for i := first; i < len(b.limits); i++ {
+		if l := b.limits[i]; l != nil && l.Name != "" {
 			named[l.Name] = append(named[l.Name], i)
 		}
 	}
-	for i, l := range b.limits {
+	for i := first; i < len(b.limits); i++ {
+		if b.limits[i] == nil {
+			continue
+		}
 		seen := make(map[string]bool)
-		for _, other := range l.Replaces {
+		for _, other := range b.limits[i].Replaces {
 			name := other.Name
 			if seen[name] {
 				continue
 			}
 			seen[name] = true
 			if b.added += len(named[name]); b.added > maxAdded {
-				return &mistake{b.places[i], fmt.Sprintf("rate_limit: replaces: too many limits "+
-					"have the same names: want at most %d replacements in all", maxAdded)}
+				b.places[i].doc.Refuse(b.places[i].path, fmt.Sprintf("rate_limit: replaces: too many "+
+					"limits have the same names: want at most %d replacements in all", maxAdded))
+				return false
 			}
 			for _, other := range named[name] {
 				b.list[i].Replaces = append(b.list[i].Replaces, b.list[other].Name)
 			}
 		}
 	}
-	return nil
+	return true
 }
 
 // escaped writes the bytes that a rule's name cannot have, or that stand between its parts, as %XX.

@@ -1,14 +1,16 @@
 // Package envoyrules reads the configuration of envoyproxy/ratelimit as rules, so that its users
-// can move by pointing at their file.
+// can move by pointing at their files.
 //
 // A descriptor with a rate limit becomes a rule: a fixed window, for requests that have the file's
-// domain as the attribute Domain, and the keys on the way to the descriptor, and no other
-// attribute. docs/rules.md lists what differs from the original.
+// domain as the attribute Domain, then the keys on the way to the descriptor in their order, and no
+// other attribute. A key that comes again is told apart by [Attribute]. docs/rules.md lists what
+// differs from the original.
 package envoyrules
 
 import (
-	"errors"
+	"fmt"
 	"slices"
+	"strconv"
 
 	"github.com/offpath-io/offpath/pkg/rules"
 	"github.com/offpath-io/offpath/pkg/rules/internal/strictyaml"
@@ -17,68 +19,85 @@ import (
 // Domain is the attribute that a file's domain is the value of.
 const Domain = "domain"
 
-// Import reads a file of envoyproxy/ratelimit: one domain and its descriptors. Every error is a
-// *rules.Error, which lists all mistakes.
-func Import(data []byte) (*rules.Set, error) {
-	doc, mistake := strictyaml.Parse(data)
-	if mistake != nil {
-		return nil, refusal([]strictyaml.Mistake{*mistake})
+// Attribute is the name of the nth attribute of a request with this key, from 1: the key, key#2,
+// key#3 and so on. The domain is an attribute, too. It does not allocate for the first one.
+func Attribute(key string, nth int) string {
+	if nth < 2 {
+		return key
 	}
-	set := read(doc)
-	if mistakes := doc.Mistakes(); len(mistakes) > 0 {
-		return nil, refusal(mistakes)
-	}
-	return set, nil
+	return key + "#" + strconv.Itoa(nth)
 }
 
-// Read reads rules in either format: that of rules.Parse, or a file with a domain as Import does.
-func Read(data []byte) (*rules.Set, error) {
-	doc, mistake := strictyaml.Parse(data)
-	if mistake == nil && isDomain(doc.Fields()) {
-		return Import(data)
+// Origin is the Rule.Origin of a rule of these files: what there is no field of rules for.
+type Origin struct {
+	// LimitName is the name of the limit, which its answers show; "" if it has none.
+	LimitName string
+	// Quota is quota_mode: the limit does not deny a request while another one with it has room.
+	Quota bool
+}
+
+// Suffixes are how the names of the files end that are read of a directory of rules.
+var Suffixes = []string{".yaml", ".yml"}
+
+// File is a text with rules.
+type File struct {
+	// Name is in front of its mistakes and warnings; "" for none.
+	Name string
+	// Data is in offpath's own format, or in that of envoyproxy/ratelimit. There it may have several
+	// documents, each with a domain.
+	Data []byte
+}
+
+// Warning is something about a file that it does not mean here, or that its author may not expect.
+type Warning struct {
+	File         string
+	Line, Column int
+	Reason       string
+}
+
+// String is "file:line:column: reason", as far as these are known.
+func (w Warning) String() string {
+	if w.File == "" {
+		return fmt.Sprintf("line %d, column %d: %s", w.Line, w.Column, w.Reason)
 	}
-	return rules.Parse(data)
+	return fmt.Sprintf("%s:%d:%d: %s", w.File, w.Line, w.Column, w.Reason)
+}
+
+// Import reads a text of envoyproxy/ratelimit: a domain and its descriptors, or several in a
+// document each. Every error is a *rules.Error, which lists all mistakes.
+func Import(data []byte) (*rules.Set, error) {
+	r := new(reading)
+	r.parseTheirs(File{Data: data})
+	set, _, err := r.finish()
+	return set, err
+}
+
+// Read reads rules in either format, as ReadFiles does of one file, and leaves out its warnings.
+func Read(data []byte) (*rules.Set, error) {
+	set, _, err := ReadFiles(File{Data: data})
+	return set, err
+}
+
+// ReadFiles reads the rules of all files together, each in either format: that of rules.Parse, or
+// that of Import. Domains of several documents are merged. A rule of the own format refers to other
+// rules of its file alone. Every error is a *rules.Error, which lists all mistakes of all files.
+func ReadFiles(files ...File) (*rules.Set, []Warning, error) {
+	r := new(reading)
+	for _, f := range files {
+		r.files = append(r.files, f.Name)
+		docs, mistake := strictyaml.ParseAll(f.Data)
+		isTheirs := func(doc *strictyaml.Document) bool { return isDomain(doc.Fields()) }
+		if mistake == nil && slices.ContainsFunc(docs, isTheirs) {
+			r.parseTheirs(f)
+		} else {
+			r.parseOurs(f)
+		}
+	}
+	return r.finish()
 }
 
 // isDomain reports whether these are the fields of a file of envoyproxy/ratelimit.
 func isDomain(fields []string) bool {
 	theirs := slices.Contains(fields, "domain") || slices.Contains(fields, "descriptors")
 	return theirs && !slices.Contains(fields, "rules")
-}
-
-// read reads the document. The set is worth nothing if there are mistakes in it afterwards.
-func read(doc *strictyaml.Document) *rules.Set {
-	var f file
-	doc.Decode(&f, format)
-	f.check(doc)
-	if len(doc.Mistakes()) > 0 {
-		return nil
-	}
-	list, places, err := f.rules()
-	if wrong, ok := errors.AsType[*mistake](err); ok {
-		doc.Refuse(wrong.path, wrong.reason)
-		return nil
-	}
-	if len(list) == 0 {
-		doc.Refuse(nil, "there are no rate limits")
-		return nil
-	}
-	set, err := rules.NewSet(list...)
-	if refused, ok := errors.AsType[*rules.Error](err); ok {
-		doc.Refuse(places[refused.Rule-1], refused.Reason)
-		for _, e := range refused.More {
-			doc.Refuse(places[e.Rule-1], e.Reason)
-		}
-	}
-	return set
-}
-
-// refusal is the error that lists these mistakes.
-func refusal(mistakes []strictyaml.Mistake) *rules.Error {
-	all := make([]rules.Error, len(mistakes))
-	for i, m := range mistakes {
-		all[i] = rules.Error{Line: m.Line, Column: m.Column, Reason: m.Reason}
-	}
-	all[0].More = all[1:]
-	return &all[0]
 }

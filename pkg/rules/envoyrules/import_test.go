@@ -30,9 +30,10 @@ func load(t *testing.T, name string) *rules.Set {
 
 // request is one descriptor of a request, as its domain and the entries by turns.
 func request(domain string, entries ...string) identity.Attributes {
-	attrs := identity.Attributes{{Name: Domain, Value: domain}}
+	attrs, times := identity.Attributes{{Name: Domain, Value: domain}}, map[string]int{Domain: 1}
 	for i := 0; i < len(entries); i += 2 {
-		attrs = append(attrs, identity.Attribute{Name: entries[i], Value: entries[i+1]})
+		times[entries[i]]++
+		attrs = append(attrs, identity.Attribute{Name: Attribute(entries[i], times[entries[i]]), Value: entries[i+1]})
 	}
 	return attrs
 }
@@ -80,6 +81,8 @@ func TestImportedRules(t *testing.T) {
 		{"everything.yaml", "a number", request("shop", "status", "404"), `1000 per 168h0m0s by ""`},
 		{"everything.yaml", "a month, in shadow", request("shop", "plan", "free"), `10000 per 720h0m0s by "free" in shadow`},
 		{"everything.yaml", "a year", request("shop", "year", "1"), `4294967295 per 8760h0m0s by "1"`},
+		{"everything.yaml", "in quota mode", request("shop", "service", "billing"), `2 per 1m0s by ""`},
+		{"everything.yaml", "a key twice", request("shop", "path", "/v1/users/7/avatar", "path", "x"), `4 per 1m0s by "/v1/users/7/avatar|x"`},
 		{"everything.yaml", "replaced by nobody", request("shop", "group", "readers", "user", "a"), `5 per 1s by "a"`},
 	} {
 		if got := verdict(load(t, tt.file), tt.of); got != tt.want {
@@ -95,12 +98,14 @@ func TestImportedRuleAsYAML(t *testing.T) {
   - name: postoffice|kind=advertisement|telephone
     match: {domain: postoffice, kind: advertisement, telephone: '*'}
     exact: true
+    ordered: true
     key: [telephone]
     limit: 3/day
     algorithm: fixed_window
   - name: postoffice|telephone
     match: {domain: postoffice, telephone: '*'}
     exact: true
+    ordered: true
     key: [telephone]
     limit: 60/day
     algorithm: fixed_window
@@ -110,12 +115,14 @@ func TestImportedRuleAsYAML(t *testing.T) {
     match: {domain: front, address: '*'}
     exclude: {address: [192.0.2.1, 192.0.2.66]}
     exact: true
+    ordered: true
     key: [address]
     limit: 20/second
     algorithm: fixed_window
   - name: front|address=192.0.2.66
     match: {domain: front, address: 192.0.2.66}
     exact: true
+    ordered: true
     key: []
     limit: 1/second
     algorithm: fixed_window
@@ -166,7 +173,9 @@ func TestReadKnowsTheFormat(t *testing.T) {
 		{"ours", "rules: [{name: a, key: [u], limit: 1/s}]", ""},
 		{"theirs", "domain: d\ndescriptors: [{key: a, rate_limit: {unit: second, requests_per_unit: 1}}]", ""},
 		{"theirs, without a domain", "descriptors: []", "line 1, column 1: domain: is missing"},
-		{"theirs, without a limit", "domain: d\ndescriptors: [{key: a}]", "line 1, column 1: there are no rate limits"},
+		{"theirs, without a limit", "domain: d\ndescriptors: [{key: a}]", ""},
+		{"two documents of theirs", "domain: d\n---\ndomain: e\n", ""},
+		{"two documents of ours", "rules: [{name: a, key: [u], limit: 1/s}]\n---\nrules: []\n", "line 2, column 1: a second document: want one"},
 		{"both", "rules: []\ndomain: d\n", `line 2, column 1: unknown field "domain" (want rules)`},
 		{"neither", "a: b", `unknown field "a" (want rules)`},
 		{"theirs, without a list", "domain: d\ndescriptors: {}\n", "line 2, column 14: descriptors: want a list, got a mapping"},

@@ -3,6 +3,7 @@ package envoyrules
 import (
 	"fmt"
 	"math"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -12,7 +13,7 @@ import (
 	"github.com/offpath-io/offpath/pkg/rules/internal/strictyaml"
 )
 
-// file is a domain with its descriptors.
+// file is a domain with its descriptors, or with some of them.
 type file struct {
 	Domain      string        `yaml:"domain"`
 	Descriptors []*descriptor `yaml:"descriptors"`
@@ -21,9 +22,11 @@ type file struct {
 // format is that of envoyproxy/ratelimit: files may have aliases, and nothing where it means
 // nothing.
 var format = strictyaml.Format{
-	List:     "descriptors",
-	Nullable: []string{"domain", "descriptors", "key", "value", "rate_limit", "name"},
-	Loose:    true,
+	List: "descriptors",
+	Nullable: []string{
+		"domain", "descriptors", "key", "value", "rate_limit", "name", "metadata", "replaces",
+	},
+	Loose: true,
 }
 
 // descriptor is one step on the way to rate limits, and may have one itself.
@@ -35,12 +38,13 @@ type descriptor struct {
 	ShadowMode     bool          `yaml:"shadow_mode"`
 	ShareThreshold bool          `yaml:"share_threshold"` // values of a wildcard share one counter
 	QuotaMode      bool          `yaml:"quota_mode"`
-	// These are about metrics alone, or have no effect here.
-	DetailedMetric struct{} `yaml:"detailed_metric"`
-	ValueToMetric  struct{} `yaml:"value_to_metric"`
-	Metadata       struct{} `yaml:"metadata"`
+	// These have no effect here, and are warned of.
+	DetailedMetric bool      `yaml:"detailed_metric"`
+	ValueToMetric  bool      `yaml:"value_to_metric"`
+	Metadata       *struct{} `yaml:"metadata"`
 
-	path []any // in the document
+	doc  *document // that it stands in
+	path []any     // there
 }
 
 // limit is a rate limit.
@@ -84,93 +88,105 @@ func (u *unit) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// mistake is something wrong with a file, and the path to it.
-type mistake struct {
-	path   []any
-	reason string
-}
-
-// Error is the reason.
-func (m *mistake) Error() string { return m.reason }
-
-// check refuses what is wrong with the file beyond the form of its values.
-func (f *file) check(doc *strictyaml.Document) {
+// check refuses what is wrong with the file beyond the form of its values, and warns of what it
+// does not mean here.
+func (f *file) check(doc *document) {
 	if f.Domain == "" {
 		doc.Refuse([]any{"domain"}, "is missing or empty")
 	}
-	checkDescriptors(doc, f.Descriptors, nil, []string{Domain})
+	checkDescriptors(doc, f.Descriptors, nil)
 }
 
-// checkDescriptors checks the descriptors at a path, beneath those with the given keys.
-func checkDescriptors(doc *strictyaml.Document, list []*descriptor, path []any, keys []string) {
+// checkDescriptors checks the descriptors at a path.
+func checkDescriptors(doc *document, list []*descriptor, path []any) {
 	entries := make(map[[2]string]int, len(list))
 	for i, d := range list {
 		if d == nil {
 			continue // it has been refused already
 		}
-		d.path = slices.Concat(path, []any{"descriptors", i})
-		refuse := func(reason string, fields ...any) {
-			doc.Refuse(slices.Concat(d.path, fields), reason)
-		}
-		if why := wrongKey(d.Key, keys); why != "" {
-			refuse(why, "key")
-		}
-		if star := strings.IndexByte(d.Value, '*'); star >= 0 && star < len(d.Value)-1 {
-			refuse(fmt.Sprintf("%.40q: a wildcard is supported at the end alone", d.Value), "value")
-		}
-		if d.QuotaMode {
-			refuse("is not supported", "quota_mode")
-		}
-		if d.ShareThreshold && !strings.HasSuffix(d.Value, "*") {
-			refuse("the value is no wildcard, so there is nothing to share", "share_threshold")
-		}
-		unlimited := slices.Concat(d.path, []any{"rate_limit", "unlimited"})
-		if d.RateLimit != nil && !doc.Refused(unlimited) {
-			d.RateLimit.check(func(reason string, fields ...any) {
-				refuse(reason, slices.Concat([]any{"rate_limit"}, fields)...)
-			})
-		}
-		checkDescriptors(doc, d.Descriptors, d.path, append(slices.Clone(keys), d.Key))
+		// One that is an alias is read once for each place, and so never shared.
+		d.doc, d.path = doc, slices.Concat(path, []any{"descriptors", i})
+		d.check()
+		checkDescriptors(doc, d.Descriptors, d.path)
 		if first, ok := entries[[2]string{d.Key, d.Value}]; ok {
-			refuse(fmt.Sprintf("descriptor: the same key and value as entry %d", first+1))
+			d.refuse(fmt.Sprintf("descriptor: the same key and value as entry %d", first+1))
 		}
 		entries[[2]string{d.Key, d.Value}] = i
 	}
 }
 
-// wrongKey says what is wrong with the key of a descriptor beneath others, or "".
-func wrongKey(key string, keys []string) string {
-	switch {
-	case key == "":
-		return "is missing or empty"
-	case strings.Contains(key, "*"):
-		return fmt.Sprintf("%.40q: wildcards are for values", key)
-	case key == Domain:
-		return fmt.Sprintf("%q is the attribute that tells files apart here", key)
-	case slices.Contains(keys, key):
-		return fmt.Sprintf("%.40q occurs twice on the way here; here a request has each "+
-			"attribute once", key)
-	}
-	return ""
+func (d *descriptor) refuse(reason string, fields ...any) {
+	d.doc.Refuse(slices.Concat(d.path, fields), reason)
 }
 
+func (d *descriptor) warn(reason string, fields ...any) {
+	d.doc.Warn(slices.Concat(d.path, fields), reason)
+}
+
+// repeated is how keys end that Attribute makes.
+var repeated = regexp.MustCompile(`#[0-9]+$`)
+
+func (d *descriptor) check() {
+	switch {
+	case d.Key == "":
+		d.refuse("is missing or empty", "key")
+	case strings.Contains(d.Key, "*"):
+		d.refuse(fmt.Sprintf("%.40q: wildcards are for values", d.Key), "key")
+	case repeated.MatchString(d.Key):
+		d.refuse(fmt.Sprintf("%.40q: a number after a # stands for a key that is repeated", d.Key),
+			"key")
+	}
+	if d.ShareThreshold && !d.wildcard() {
+		d.refuse("the value is no wildcard, so there is nothing to share", "share_threshold")
+	}
+	unlimited := slices.Concat(d.path, []any{"rate_limit", "unlimited"})
+	if d.RateLimit != nil && !d.doc.Refused(unlimited) {
+		d.RateLimit.check(d)
+	}
+	if d.DetailedMetric {
+		d.warn("metrics have a label for the descriptor of the file here, and none for values",
+			"detailed_metric")
+	}
+	if d.ValueToMetric {
+		d.warn("metrics have a label for the descriptor of the file here, and none for values",
+			"value_to_metric")
+	}
+	if d.Metadata != nil {
+		d.warn("answers have no dynamic metadata here", "metadata")
+	}
+}
+
+// wildcard reports whether the descriptor is for several values that its own one describes.
+func (d *descriptor) wildcard() bool { return strings.Contains(d.Value, "*") }
+
 // check refuses limits of which something is missing, or too much is there.
-func (l *limit) check(refuse func(reason string, fields ...any)) {
+func (l *limit) check(d *descriptor) {
 	switch {
 	case l.Unlimited && l.Unit != 0:
-		refuse("is for a limit, and this is unlimited", "unit")
+		d.refuse("is for a limit, and this is unlimited", "rate_limit", "unit")
 	case !l.Unlimited && l.Unit == 0:
-		refuse("is missing", "unit")
+		d.refuse("is missing", "rate_limit", "unit")
+	case !l.Unlimited && l.RequestsPerUnit == nil:
+		d.warn("is missing, which is 0: every request is denied", "rate_limit", "requests_per_unit")
 	}
-	if !l.Unlimited && l.RequestsPerUnit == nil {
-		refuse("is missing", "requests_per_unit")
+	if len(l.Replaces) > 0 && d.ShadowMode {
+		d.warn("one in shadow_mode replaces only others in it here: nothing would limit the request "+
+			"in their place", "rate_limit", "replaces")
 	}
 	for i, other := range l.Replaces {
 		switch other.Name {
 		case "":
-			refuse("is missing or empty", "replaces", i, "name")
+			d.refuse("is missing or empty", "rate_limit", "replaces", i, "name")
 		case l.Name:
-			refuse(fmt.Sprintf("%.40q is this one itself", l.Name), "replaces", i, "name")
+			d.refuse(fmt.Sprintf("%.40q is this one itself", l.Name), "rate_limit", "replaces", i, "name")
 		}
 	}
+}
+
+// requests are those per unit.
+func (l *limit) requests() int64 {
+	if l.RequestsPerUnit == nil {
+		return 0
+	}
+	return int64(*l.RequestsPerUnit)
 }

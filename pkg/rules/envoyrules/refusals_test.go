@@ -92,7 +92,7 @@ func TestHostileFiles(t *testing.T) {
 		{"a long chain of aliases", chain.String(), "aliases nest the file too deep"},
 		{"deep, with many mistakes", deep, "max depth"},
 		{"aliases of aliases", laughs(), "line 3, column 30: aliases make the file too large"},
-		{"a million overrides", many(), "its rules would exclude more than 200000"},
+		{"a million overrides", many(), "their rules would exclude more than 200000"},
 		{"merges of merges", merges, "line 4, column 32: aliases make the file too large"},
 		{"aliases of unknown fields", wrong, "aliases make the file too large"},
 		{"many merges of nothing", empty, "aliases make the file too large"},

@@ -124,6 +124,8 @@ func whyNoMatch(r *rules.Rule, attrs identity.Attributes) string {
 	switch {
 	case r.Excludes(attrs):
 		return "it excludes such requests"
+	case !r.Matches(attrs) && r.Ordered:
+		return "its attributes come in another order, or there are others beside them"
 	case !r.Matches(attrs):
 		return "there are attributes beside those of its match and key"
 	}
@@ -132,6 +134,8 @@ func whyNoMatch(r *rules.Rule, attrs identity.Attributes) string {
 
 func valueOf(c *rules.Condition) string {
 	switch c.Op {
+	case rules.Glob:
+		return fmt.Sprintf("one that matches %q", c.Value)
 	case rules.Prefix:
 		return fmt.Sprintf("one that begins with %q", c.Value)
 	case rules.Present:

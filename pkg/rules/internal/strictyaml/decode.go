@@ -34,7 +34,8 @@ const maxAliased = 1 << 18
 // whatever is wrong with it, if the list is one of pointers.
 //
 // The library could decode, too, but accepts more than rules may have, and its errors have no path.
-// So this package walks the library's nodes. Fields of type struct{} are known and not read.
+// So this package walks the library's nodes. Fields of type struct{} are known and not read; a
+// *struct{} says whether there is one.
 func (d *Document) Decode(into any, format Format) {
 	d.format = format
 	if d.root.Kind != yaml.MappingNode {
@@ -46,7 +47,13 @@ func (d *Document) Decode(into any, format Format) {
 
 // read reads the node that d.path leads to.
 func (d *Document) read(n *yaml.Node, into reflect.Value) {
-	if into.Type() == reflect.TypeFor[struct{}]() {
+	switch into.Type() {
+	case reflect.TypeFor[*struct{}]():
+		if n.Tag != nullTag {
+			into.Set(reflect.ValueOf(new(struct{})))
+		}
+		return
+	case reflect.TypeFor[struct{}]():
 		return
 	}
 	if n.Kind == yaml.AliasNode && d.format.Loose {

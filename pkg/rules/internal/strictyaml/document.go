@@ -44,8 +44,11 @@ func mistakeAt(line, column int, format string, args ...any) *Mistake {
 // Document is one parsed document and what is wrong with it. It is not safe for concurrent use.
 type Document struct {
 	root     *yaml.Node
+	line     int // in the text
+	column   int
 	format   Format
 	mistakes []Mistake
+	warnings []Mistake
 
 	// While it is read:
 	path    []any                     // to the value
@@ -55,36 +58,59 @@ type Document struct {
 	aliased int                       // values that aliases have stood for
 }
 
-// Parse parses the one document in the text, which may begin with a byte order mark. The second
-// result says why there is none; such a mistake hides all others.
+// Parse parses the one document in the text, as ParseAll does.
 func Parse(text []byte) (*Document, *Mistake) {
+	docs, m := ParseAll(text)
+	switch {
+	case m != nil:
+		return nil, m
+	case len(docs) > 1:
+		return nil, mistakeAt(docs[1].line, docs[1].column, "a second document: want one, "+
+			"with all rules, and no --- between them")
+	}
+	return docs[0], nil
+}
+
+// maxDocuments bounds the documents of a text.
+const maxDocuments = 1000
+
+// ParseAll parses the documents in the text, which may begin with a byte order mark: at least one,
+// without those that are empty. The second result says why there are none; such a mistake hides all
+// others.
+func ParseAll(text []byte) (all []*Document, m *Mistake) {
 	text = bytes.TrimPrefix(text, []byte("\ufeff"))
 	if m := checkText(text); m != nil {
 		return nil, m
 	}
-	docs, err := parse(text)
+	nodes, err := parse(text)
 	if err != nil {
 		return nil, syntaxError(text, err)
 	}
+	for i, node := range nodes {
+		root := node.Content[0]
+		if i == maxDocuments {
+			return nil, mistakeAt(node.Line, node.Column, "more than %d documents", maxDocuments)
+		}
+		if root.Tag != nullTag {
+			all = append(all, &Document{
+				root: root, line: node.Line, column: node.Column,
+				fields: make(map[reflect.Type][]string), open: make(map[*yaml.Node]bool),
+			})
+		}
+	}
 	switch {
-	case len(docs) == 0:
-		return nil, mistakeAt(1, 1, emptyDocument)
-	case len(docs) > 1:
-		return nil, mistakeAt(docs[1].Line, docs[1].Column, "a second document: want one, with all rules, and no --- between them")
+	case len(all) > 0:
+		return all, nil
+	case len(nodes) > 0:
+		return nil, mistakeAt(nodes[0].Line, nodes[0].Column, emptyDocument)
 	}
-	root := docs[0].Content[0]
-	if root.Tag == nullTag {
-		return nil, mistakeAt(docs[0].Line, docs[0].Column, emptyDocument)
-	}
-	return &Document{
-		root: root, fields: make(map[reflect.Type][]string), open: make(map[*yaml.Node]bool),
-	}, nil
+	return nil, mistakeAt(1, 1, emptyDocument)
 }
 
 const emptyDocument = "is empty: want rules, such as " +
 	"rules: [{name: per-user, key: [user], limit: 15/second}]"
 
-// parse returns up to two documents.
+// parse returns up to one document more than a text may have.
 func parse(text []byte) (docs []*yaml.Node, err error) {
 	// The library's parser has panicked on strange input before; ours must not.
 	defer func() {
@@ -97,7 +123,7 @@ func parse(text []byte) (docs []*yaml.Node, err error) {
 	if err != nil {
 		return nil, err
 	}
-	for len(docs) < 2 {
+	for len(docs) <= maxDocuments {
 		var doc yaml.Node
 		switch err := loader.Load(&doc); {
 		case errors.Is(err, io.EOF):
@@ -181,6 +207,11 @@ func (d *Document) Refuse(path []any, reason string) {
 	if d.full() || d.Refused(path) {
 		return
 	}
+	d.add(d.at(path), path, PathText(path, d.format.List)+reason)
+}
+
+// at is what the path leads to, or where the document ends before it does.
+func (d *Document) at(path []any) *yaml.Node {
 	at := d.root
 	for i, step := range path {
 		next := child(at, step, i == len(path)-1)
@@ -189,8 +220,20 @@ func (d *Document) Refuse(path []any, reason string) {
 		}
 		at = next
 	}
-	d.add(at, path, PathText(path, d.format.List)+reason)
+	return at
 }
+
+// Warn notes something about what is at the path that whoever wrote it may not expect.
+func (d *Document) Warn(path []any, reason string) {
+	if len(d.warnings) < MaxMistakes {
+		at := d.at(path)
+		reason = PathText(path, d.format.List) + reason
+		d.warnings = append(d.warnings, Mistake{at.Line, at.Column, reason, path})
+	}
+}
+
+// Warnings are what Warn has noted, up to 100, in that order.
+func (d *Document) Warnings() []Mistake { return d.warnings }
 
 // Refused reports whether there is a mistake at the path, beneath it or above it.
 func (d *Document) Refused(path []any) bool {
