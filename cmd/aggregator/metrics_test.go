@@ -63,7 +63,7 @@ const mostSeries = 2700
 // TestMetricsAreBounded, with ten times as many rules as there are labels; and well named, by
 // Prometheus' own rules.
 func TestMetricsAreBounded(t *testing.T) {
-	a, registry, ledger := newApplies(time.Now), admin.NewRegistry(version.Get()), make(storage.Ledger)
+	a, registry, ledger := newApplies(time.Now), admin.NewRegistry(version.Get(), "offpath"), make(storage.Ledger)
 	for i := range 10 * rulelabel.Most {
 		rule := fmt.Sprint("r", i)
 		a.observe(applied(rule, storage.Tally{Counted: 1, Late: 1, Refused: 1}, aggregate.Excess{Hits: 1, Most: 1}))
