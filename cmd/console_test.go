@@ -20,8 +20,7 @@ func (f *fleet) decisions() string {
 	f.Helper()
 	sums := make(map[string]int64)
 	for _, d := range f.checkers {
-		_, text := d.Get("/metrics")
-		for _, m := range decisionLine.FindAllStringSubmatch(text, -1) {
+		for _, m := range decisionLine.FindAllStringSubmatch(d.Metrics(), -1) {
 			n, err := strconv.ParseFloat(m[3], 64)
 			must(f.T, err)
 			if n > 0 {

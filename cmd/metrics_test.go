@@ -37,7 +37,7 @@ func TestMetricsAreDocumented(t *testing.T) {
 	must(t, err)
 	both := make(series)
 	for section, d := range map[string]*daemontest.Daemon{"A checker's metrics": checker, "An aggregator's metrics": aggregator} {
-		list := listed(t, string(doc), section)
+		list := append(listed(t, string(doc), section), listed(t, string(doc), "Of requests, in both")...)
 		if d == checker { // the other one has no files here
 			list = append(list, listed(t, string(doc), "Of certificates and secrets, in both")...)
 		}
@@ -100,7 +100,7 @@ func (s series) add(t *testing.T, d *daemontest.Daemon) (own []string) {
 		}
 		for _, l := range label.FindAllStringSubmatch(m[2], -1) {
 			s[name+"{"+l[1]+"}"], s[name+"{"+l[1]+"="+l[2]+"}"] = true, true
-			if strings.HasPrefix(name, "offpath_") && l[1] != "le" {
+			if strings.HasPrefix(name, "offpath_") && l[1] != "le" && l[1] != "fleet" {
 				own = append(own, m[1]+"{"+l[1]+"}")
 			}
 		}

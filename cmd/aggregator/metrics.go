@@ -63,7 +63,7 @@ func newApplies(now func() time.Time) *applies {
 }
 
 // register registers all of it.
-func (a *applies) register(registry *prometheus.Registry) {
+func (a *applies) register(registry prometheus.Registerer) {
 	registry.MustRegister(a.took, a.hits, a.over, a.peaks, a.blind, a.turned)
 }
 

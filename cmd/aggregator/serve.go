@@ -167,12 +167,13 @@ func (p *process) makeConsole(context.Context) (err error) {
 // parts are in the order in which they depend on each other: the last one is stopped first.
 func (p *process) parts() []daemon.Part {
 	ledger := newLedgerGauge(p.store.Ledger, p.log)
-	registry := admin.NewRegistry(version.Get())
+	registry := admin.NewRegistry(version.Get(), p.namespace)
 	p.applies.register(registry)
 	registry.MustRegister(ledger, &metrics{p.worker, p.conn.IsConnected, p.store.Remembered},
 		admin.FileMetrics(p.files.States),
 		signing.Metrics{Rules: p.rules.Verifier, Entries: p.blocks.Verifier})
 	handler := p.board.Handler(p.origins.Guard(admin.Handler(registry, p.readiness)))
+	handler = admin.NewRequests(registry).HTTP("admin", handler)
 	parts := []daemon.Part{
 		{Name: "files", Run: p.files.Run},
 		{Name: "NATS", Run: func(ctx context.Context) error { return natsclient.Run(ctx, p.conn) }},

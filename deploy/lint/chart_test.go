@@ -36,7 +36,7 @@ var charts = []struct {
 	name, values string
 	kinds        string // sorted
 }{
-	{"as it is", ``, "Deployment Deployment HorizontalPodAutoscaler NetworkPolicy NetworkPolicy PodDisruptionBudget PodDisruptionBudget Service Service"},
+	{"as it is", ``, "Deployment Deployment HorizontalPodAutoscaler NetworkPolicy NetworkPolicy PodDisruptionBudget PodDisruptionBudget Service Service ServiceAccount"},
 	{
 		"all of it", `
 image: {tag: 1.2.3}
@@ -53,6 +53,9 @@ aggregator:
   podAnnotations: {a: b}
 checker:
   name: shop
+  autoscaling: {enabled: true, min: 3, max: 30, cpu: 60}
+  affinity: {nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: [{matchExpressions: [{key: a, operator: Exists}]}]}}}
+  topologySpreadConstraints: [{maxSkew: 2, topologyKey: rack, whenUnsatisfiable: DoNotSchedule}]
   trustedProxies: "10.0.0.0/8, fd00::/8"
   keyHash: {secret: hash}
   extraArgs: ["--flush=20ms"]
@@ -65,21 +68,24 @@ checker:
 networkPolicy:
   clients: [{namespaceSelector: {matchLabels: {team: web}}}]
   monitoring: [{namespaceSelector: {matchLabels: {team: ops}}}]
-serviceMonitor: {enabled: true, labels: {release: prometheus}}
+serviceMonitor: {enabled: true, labels: {release: prometheus}, relabelings: [{targetLabel: fleet, replacement: shop}]}
+prometheusRule: {enabled: true, labels: {release: prometheus}}
+dashboard: {enabled: true, annotations: {folder: offpath}}
+serviceAccount: {name: counting, annotations: {a: b}}
 `,
-		"Deployment Deployment HorizontalPodAutoscaler NetworkPolicy NetworkPolicy PodDisruptionBudget PodDisruptionBudget Service Service ServiceMonitor ServiceMonitor",
+		"ConfigMap Deployment Deployment HorizontalPodAutoscaler HorizontalPodAutoscaler NetworkPolicy NetworkPolicy PodDisruptionBudget PodDisruptionBudget PrometheusRule Service Service ServiceAccount ServiceMonitor ServiceMonitor",
 	},
 	{
 		"TLS everywhere", tlsEverywhere,
-		"Deployment Deployment HorizontalPodAutoscaler NetworkPolicy NetworkPolicy PodDisruptionBudget PodDisruptionBudget Service Service ServiceMonitor ServiceMonitor",
+		"Deployment Deployment HorizontalPodAutoscaler NetworkPolicy NetworkPolicy PodDisruptionBudget PodDisruptionBudget Service Service ServiceAccount ServiceMonitor ServiceMonitor",
 	},
 	{
 		"a checker on each node", "{checker: {kind: DaemonSet, grpc: false}, aggregator: {autoscaling: {enabled: false}}, serviceMonitor: {enabled: true}, networkPolicy: {monitoring: [{podSelector: {}}]}}",
-		"DaemonSet Deployment NetworkPolicy NetworkPolicy PodDisruptionBudget Service Service ServiceMonitor ServiceMonitor",
+		"DaemonSet Deployment NetworkPolicy NetworkPolicy PodDisruptionBudget Service Service ServiceAccount ServiceMonitor ServiceMonitor",
 	},
 	{
 		"checkers elsewhere", "{checker: {kind: Sidecar}, serviceMonitor: {enabled: true}, networkPolicy: {monitoring: [{podSelector: {}}]}}",
-		"Deployment HorizontalPodAutoscaler NetworkPolicy PodDisruptionBudget Service ServiceMonitor",
+		"Deployment HorizontalPodAutoscaler NetworkPolicy PodDisruptionBudget Service ServiceAccount ServiceMonitor",
 	},
 }
 
@@ -215,6 +221,9 @@ func TestChartRefuses(t *testing.T) {
 		"{checker: {decisionLog: {sample: 2}}}":                             "sample",
 		"{serviceMonitor: {enabled: true}}":                                 "networkPolicy.monitoring",
 		"{networkPolicy: {clientNamespaces: [Shop]}}":                       "clientNamespaces",
+		"{checker: {kind: DaemonSet, autoscaling: {enabled: true}}}":        "kind",
+		"{checker: {topologySpreadConstraints: [{maxSkew: 1}]}}":            "topologyKey",
+		"{trial: yes please}":                                               "trial",
 	} {
 		out, err := helm(t, "template", "x", chart, "-f", write(t, "values.yaml", values))
 		if err == nil || !strings.Contains(out, want) {
@@ -226,7 +235,9 @@ func TestChartRefuses(t *testing.T) {
 // TestSidecar has another chart put a checker into its pod.
 func TestSidecar(t *testing.T) {
 	dir := t.TempDir()
-	must(t, os.CopyFS(filepath.Join(dir, "charts", "offpath"), os.DirFS(chart)))
+	if out, err := helm(t, "package", chart, "--destination", filepath.Join(dir, "charts")); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
 	for name, text := range map[string]string{
 		"Chart.yaml":  "{apiVersion: v2, name: shop, version: 0.1.0, dependencies: [{name: offpath, version: 0.1.0}]}",
 		"values.yaml": "{offpath: {checker: {kind: Sidecar, name: shop, keyHash: {secret: hash}}}}",

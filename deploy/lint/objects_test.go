@@ -27,7 +27,11 @@ type object struct {
 	selector   map[string]string
 	ports      []string // of its pods, by name, that it counts on
 	pod        *core.PodSpec
+	replicas   *int32 // of a Deployment
 	policy     *networking.NetworkPolicySpec
+	data       map[string]string // of a ConfigMap or Secret
+	alerts     []monitoring.RuleGroup
+	scales     *autoscaling.HorizontalPodAutoscalerSpec
 }
 
 type objects []object
@@ -69,6 +73,7 @@ func read(t *testing.T, document []byte) (o object) {
 	case "apps/v1 Deployment":
 		var d apps.Deployment
 		into(&d)
+		o.replicas = d.Spec.Replicas
 		template(d.Spec.Template, d.Spec.Selector)
 	case "apps/v1 DaemonSet":
 		var d apps.DaemonSet
@@ -100,6 +105,25 @@ func read(t *testing.T, document []byte) (o object) {
 		if h.Spec.ScaleTargetRef.Name != h.Name {
 			t.Errorf("it scales %s", h.Spec.ScaleTargetRef.Name)
 		}
+		o.scales = &h.Spec
+	case "v1 ConfigMap":
+		var m core.ConfigMap
+		into(&m)
+		o.data = m.Data
+	case "v1 Secret":
+		var s core.Secret
+		into(&s)
+		o.data = s.StringData
+	case "v1 ServiceAccount":
+		var a core.ServiceAccount
+		into(&a)
+		if a.AutomountServiceAccountToken == nil || *a.AutomountServiceAccountToken {
+			t.Errorf("%s has a token for Kubernetes", a.Name)
+		}
+	case "monitoring.coreos.com/v1 PrometheusRule":
+		var r monitoring.PrometheusRule
+		into(&r)
+		o.alerts = r.Spec.Groups
 	case "monitoring.coreos.com/v1 ServiceMonitor":
 		var m monitoring.ServiceMonitor
 		into(&m)
@@ -115,7 +139,13 @@ func read(t *testing.T, document []byte) (o object) {
 func (all objects) checkSelectors(t *testing.T) {
 	t.Helper()
 	for _, o := range all {
-		if o.kind == "HorizontalPodAutoscaler" { // it scales what has its name
+		if o.scales != nil { // it scales what has its name
+			if !slices.ContainsFunc(all, func(p object) bool { return p.pod != nil && p.name == o.name && p.replicas == nil }) {
+				t.Errorf("%s is not there, or has a number of replicas of its own", o.name)
+			}
+			continue
+		}
+		if o.selector == nil && slices.Contains([]string{"ConfigMap", "Secret", "ServiceAccount", "PrometheusRule"}, o.kind) {
 			continue
 		}
 		selects := labels.SelectorFromSet(o.selector)

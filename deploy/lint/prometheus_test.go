@@ -55,7 +55,7 @@ func TestDashboard(t *testing.T) {
 			}
 		}
 		for _, target := range p.Targets {
-			expr := strings.NewReplacer("$__rate_interval", "1m", "$rule", ".*").Replace(target.Expr)
+			expr := strings.NewReplacer("$__rate_interval", "1m", "$rule", ".*", "$fleet", "shop").Replace(target.Expr)
 			records = append(records, record{fmt.Sprintf("panel_%d_%s", p.ID, target.RefID), expr})
 		}
 	}

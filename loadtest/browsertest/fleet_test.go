@@ -97,7 +97,7 @@ func (f *fleet) ask(t *testing.T, api int, user string) bool {
 	return status == 200
 }
 
-var decisionLine = regexp.MustCompile(`(?m)^offpath_decisions_total\{outcome="(allowed|denied)",rule="([^"]+)"\} (\S+)$`)
+var decisionLine = regexp.MustCompile(`(?m)^offpath_decisions_total\{fleet="[^"]*",outcome="(allowed|denied)",rule="([^"]+)"\} (\S+)$`)
 
 // decisions are the sums over all checkers of offpath_decisions_total, by rule: admitted and denied.
 func (f *fleet) decisions(t *testing.T) map[string][2]int64 {

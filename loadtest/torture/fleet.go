@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -336,7 +337,11 @@ func (p *part) get(ctx context.Context, path string) (string, error) {
 	return string(text), err
 }
 
-// metrics are the values of /metrics: each by its name with labels, and by its name alone the sum.
+// fleetLabel is the label that every metric has, and all parts of a campaign the same.
+var fleetLabel = regexp.MustCompile(`\{fleet="[^"]*"\}|fleet="[^"]*",|,fleet="[^"]*"`)
+
+// metrics are the values of /metrics: each by its name with labels but for fleet, and by its name
+// alone the sum.
 func (p *part) metrics(ctx context.Context) (map[string]float64, error) {
 	text, err := p.get(ctx, "/metrics")
 	if err != nil {
@@ -348,6 +353,7 @@ func (p *part) metrics(ctx context.Context) (map[string]float64, error) {
 		if at := strings.LastIndex(lines.Text(), "} "); at >= 0 { // labels may hold spaces
 			name, value = lines.Text()[:at+1], lines.Text()[at+2:]
 		}
+		name = fleetLabel.ReplaceAllString(name, "")
 		number, err := strconv.ParseFloat(value, 64)
 		if !ok || err != nil || strings.HasPrefix(name, "#") {
 			continue

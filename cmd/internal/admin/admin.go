@@ -12,11 +12,19 @@ import (
 	"github.com/offpath-io/offpath/internal/version"
 )
 
+// Registry has a daemon's metrics. What is registered with it gets the label fleet.
+type Registry struct {
+	prometheus.Registerer
+	prometheus.Gatherer
+}
+
 // NewRegistry returns a registry with what every daemon tells: Go's and the process' metrics, and
-// offpath_build_info.
-func NewRegistry(build version.Info) *prometheus.Registry {
-	registry := prometheus.NewRegistry()
-	registry.MustRegister(
+// offpath_build_info. The label fleet, whose value is the namespace, is in all metrics: one
+// Prometheus may watch several fleets, and their alerts must not mix.
+func NewRegistry(build version.Info, namespace string) Registry {
+	all := prometheus.NewRegistry()
+	r := Registry{prometheus.WrapRegistererWith(prometheus.Labels{"fleet": namespace}, all), all}
+	r.MustRegister(
 		collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
@@ -25,17 +33,17 @@ func NewRegistry(build version.Info) *prometheus.Registry {
 			ConstLabels: prometheus.Labels{"version": build.Version, "go_version": build.Go},
 		}, func() float64 { return 1 }),
 	)
-	return registry
+	return r
 }
 
 // Readiness says whether a daemon can do its work at this moment. Detail is shown as JSON.
 type Readiness func() (ready bool, detail any)
 
-// Handler serves the metrics that the registry gathers on /metrics; 200 on /healthz for as long as
-// the process runs; and on /readyz 200 while ready says so, else 503, with the detail.
-func Handler(registry *prometheus.Registry, ready Readiness) http.Handler {
+// Handler serves the metrics that are gathered on /metrics; 200 on /healthz for as long as the
+// process runs; and on /readyz 200 while ready says so, else 503, with the detail.
+func Handler(metrics prometheus.Gatherer, ready Readiness) http.Handler {
 	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
+	mux.Handle("GET /metrics", promhttp.HandlerFor(metrics, promhttp.HandlerOpts{}))
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
 		reply.JSON(w, http.StatusOK, map[string]bool{"healthy": true})
 	})

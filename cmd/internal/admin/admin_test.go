@@ -17,7 +17,7 @@ import (
 
 func TestHandler(t *testing.T) {
 	ready := false
-	registry := NewRegistry(version.Info{Version: "v1", Go: "go1"})
+	registry := NewRegistry(version.Info{Version: "v1", Go: "go1"}, "shop")
 	handler := Handler(registry, func() (bool, any) { return ready, map[string]string{"waiting": "for Redis"} })
 	for _, test := range []struct {
 		method, path string
@@ -28,8 +28,8 @@ func TestHandler(t *testing.T) {
 		{"GET", "/healthz", false, 200, `{"healthy":true}`},
 		{"GET", "/readyz", false, 503, `{"waiting":"for Redis"}`},
 		{"GET", "/readyz", true, 200, `{"waiting":"for Redis"}`},
-		{"GET", "/metrics", true, 200, `offpath_build_info{go_version="go1",version="v1"} 1`},
-		{"GET", "/metrics", true, 200, "go_goroutines"},
+		{"GET", "/metrics", true, 200, `offpath_build_info{fleet="shop",go_version="go1",version="v1"} 1`},
+		{"GET", "/metrics", true, 200, `go_goroutines{fleet="shop"}`},
 		{"HEAD", "/healthz", true, 200, ""},
 		{"POST", "/readyz", true, 405, ""},
 		{"GET", "/", true, 404, ""},

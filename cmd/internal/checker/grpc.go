@@ -27,6 +27,7 @@ func (p *process) grpcParts() []daemon.Part {
 	listener := p.listeners.grpc
 	options := append(envoylimit.ServerOptions(), grpc.MaxRecvMsgSize(envoyquota.MaxMessage))
 	options = append(options, daemon.Credentials(listener)...)
+	options = append(options, countGRPC(p.requests)...)
 	server, state := grpc.NewServer(options...), health.NewServer()
 	envoy := envoyAdapter{adapters: &p.adapters}
 	p.registry.MustRegister(quotaMetrics{envoy.stats})

@@ -9,14 +9,14 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/prometheus/client_golang/prometheus"
-
+	"github.com/offpath-io/offpath/cmd/internal/admin"
 	"github.com/offpath-io/offpath/cmd/internal/daemon"
 	"github.com/offpath-io/offpath/internal/testing/daemontest"
 	"github.com/offpath-io/offpath/internal/testing/grpctest"
 	"github.com/offpath-io/offpath/internal/testing/rulestest"
 	"github.com/offpath-io/offpath/internal/testing/servers/serverstest"
 	"github.com/offpath-io/offpath/internal/tlsfiles"
+	"github.com/offpath-io/offpath/internal/version"
 	"github.com/offpath-io/offpath/pkg/aggregate"
 	"github.com/offpath-io/offpath/pkg/check"
 )
@@ -43,9 +43,10 @@ func quietProcess(t *testing.T, text string) *process {
 	startWorker(t, url, aggregate.Options{})
 	c := readConfig(t, nil, "--nats", url, "--rules", writeFile(t, text), "--max-idle-keys", "1000")
 	p := &process{
-		config: c, log: quietLog, files: tlsfiles.New(quietLog), registry: prometheus.NewRegistry(),
+		config: c, log: quietLog, files: tlsfiles.New(quietLog), registry: admin.NewRegistry(version.Get(), c.namespace),
 		leaving: daemon.NewLeaving(0), adapters: adapters{made: make(chan struct{})},
 	}
+	p.requests = admin.NewRequests(p.registry)
 	t.Cleanup(p.close)
 	must(t, p.findFleet(t.Context()))
 	must(t, p.join(t.Context()))

@@ -9,9 +9,9 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/offpath-io/offpath"
+	"github.com/offpath-io/offpath/cmd/checker/forwardauth"
 	"github.com/offpath-io/offpath/cmd/checker/upstream"
 	"github.com/offpath-io/offpath/cmd/internal/admin"
 	"github.com/offpath-io/offpath/cmd/internal/daemon"
@@ -36,7 +36,8 @@ type process struct {
 	stdout, stderr io.Writer
 	log            *slog.Logger
 	files          *tlsfiles.Files
-	registry       *prometheus.Registry
+	registry       admin.Registry
+	requests       *admin.Requests
 	leaving        *daemon.Leaving
 
 	listeners   listeners
@@ -62,9 +63,10 @@ const firstWait = 3 * time.Second
 func serve(ctx context.Context, c config, stdout, stderr io.Writer, log *slog.Logger) error {
 	p := &process{
 		config: c, stdout: stdout, stderr: stderr, log: log, files: tlsfiles.New(log),
-		registry: admin.NewRegistry(version.Get()), leaving: daemon.NewLeaving(c.stopDelay),
+		registry: admin.NewRegistry(version.Get(), c.namespace), leaving: daemon.NewLeaving(c.stopDelay),
 		adapters: adapters{made: make(chan struct{})},
 	}
+	p.requests = admin.NewRequests(p.registry)
 	defer p.close()
 	for _, start := range []func(context.Context) error{
 		p.open, p.findFleet, p.join, p.greet,
@@ -204,7 +206,7 @@ func (p *process) parts() (parts []daemon.Part) {
 		parts = append(parts, p.grpcParts()...)
 	}
 	if p.listeners.proxy != nil {
-		proxy := http.HandlerFunc(p.adapters.proxy)
+		proxy := p.requests.HTTP("proxy", http.HandlerFunc(p.adapters.proxy))
 		parts = append(parts,
 			p.leaving.HTTP("proxy", p.listeners.proxy, proxy, p.log, p.wait, upstream.Tune))
 	}
@@ -235,7 +237,7 @@ func (p *process) adminPart() daemon.Part {
 	if p.embedded != nil {
 		handler = p.embedded.board.Handler(handler)
 	}
-	return daemon.HTTP("admin", p.listeners.admin, handler, p.log, p.wait)
+	return daemon.HTTP("admin", p.listeners.admin, p.requests.HTTP("admin", handler), p.log, p.wait)
 }
 
 // maxHeader is the most bytes of a request's header at the HTTP API. A proxy that asks there sends
@@ -252,7 +254,9 @@ const healthPath = "/healthcheck"
 
 // httpHandler is the HTTP API, and beside it what envoyproxy/ratelimit serves at its HTTP port.
 func (p *process) httpHandler() http.Handler {
-	asJSON := p.origins.Guard(envoylimit.JSON(envoyAdapter{adapters: &p.adapters}))
+	api, auth := p.requests.HTTP("http", &p.adapters), p.requests.HTTP("forward_auth", &p.adapters)
+	asJSON := p.requests.HTTP("http",
+		p.origins.Guard(envoylimit.JSON(envoyAdapter{adapters: &p.adapters})))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case envoylimit.JSONPath:
@@ -263,8 +267,10 @@ func (p *process) httpHandler() http.Handler {
 				return
 			}
 			_, _ = io.WriteString(w, "OK") // the client may have gone
+		case forwardauth.Path:
+			auth.ServeHTTP(w, r)
 		default:
-			p.adapters.ServeHTTP(w, r)
+			api.ServeHTTP(w, r)
 		}
 	})
 }

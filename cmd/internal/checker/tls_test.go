@@ -90,8 +90,8 @@ func TestListenersOverTLS(t *testing.T) {
 	}{
 		{"HTTP API", stranger, "POST", apiOf(s.Daemon), kristie, `"allowed":true`},
 		{"proxy", stranger, "GET", s.proxyURL(), "", "by https"},
-		{"admin", known, "GET", s.Admin() + "/metrics", "", `offpath_files_refused{files="listen"} 0`},
-		{"expiry", known, "GET", s.Admin() + "/metrics", "", `offpath_files_expiry_timestamp_seconds{files="admin"}`},
+		{"admin", known, "GET", s.Admin() + "/metrics", "", `offpath_files_refused{files="listen",fleet="offpath"} 0`},
+		{"expiry", known, "GET", s.Admin() + "/metrics", "", `offpath_files_expiry_timestamp_seconds{files="admin",fleet="offpath"}`},
 	} {
 		response, text, err := fetch(t, test.client, test.method, test.url, test.body)
 		if err != nil || !strings.Contains(text, test.answer) || response.ProtoMajor != 2 {

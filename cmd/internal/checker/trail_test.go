@@ -94,7 +94,7 @@ func TestDecisionLog(t *testing.T) {
 			}
 		}
 		dropped := `offpath_decision_log_denials_total{outcome="dropped",to="nats"} 0`
-		_, body := d.Get("/metrics")
+		body := d.Metrics()
 		if tt.logged != strings.Contains(body, dropped) || tt.logged != strings.Contains(body, "decision_log") {
 			t.Errorf("%v: metrics:\n%s", tt.args, body)
 		}

@@ -216,12 +216,21 @@ func (d *Daemon) Get(path string) (status int, body string) {
 	return Do(d.t, http.MethodGet, d.Admin()+path, "")
 }
 
-// Metric returns the value of a metric as it stands in /metrics, labels included, "" if there is
-// none.
-func (d *Daemon) Metric(name string) string {
+// fleetLabel is the label that every metric has.
+var fleetLabel = regexp.MustCompile(`\{fleet="[^"]*"\}|fleet="[^"]*",|,fleet="[^"]*"`)
+
+// Metrics is the page /metrics without the label fleet.
+func (d *Daemon) Metrics() string {
 	d.t.Helper()
 	_, body := d.Get("/metrics")
-	for line := range strings.Lines(body) {
+	return fleetLabel.ReplaceAllString(body, "")
+}
+
+// Metric returns the value of a metric as it stands in /metrics, labels included but for fleet, ""
+// if there is none.
+func (d *Daemon) Metric(name string) string {
+	d.t.Helper()
+	for line := range strings.Lines(d.Metrics()) {
 		if value, ok := strings.CutPrefix(line, name+" "); ok {
 			return strings.TrimSpace(value)
 		}

@@ -72,3 +72,62 @@ readinessProbe:
   valueFrom:
     secretKeyRef: {name: {{ $ref.secret | quote }}, key: {{ $ref.key | quote }}}
 {{- end -}}
+
+{{- define "offpath.serviceAccountName" -}}
+{{- default (ternary (include "offpath.fullname" .) "default" .Values.serviceAccount.create) .Values.serviceAccount.name -}}
+{{- end -}}
+
+{{/* As whom the pods of a part run, and where: (list . "checker"). */}}
+{{- define "offpath.placement" -}}
+{{- $ := index . 0 -}}
+{{- $part := index . 1 -}}
+{{- $p := index $.Values $part -}}
+serviceAccountName: {{ include "offpath.serviceAccountName" $ }}
+automountServiceAccountToken: false
+{{- with $.Values.imagePullSecrets }}
+imagePullSecrets:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with $p.affinity }}
+affinity:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- if and $p.topologySpreadConstraints (ne (dig "kind" "" $p) "DaemonSet") }}
+topologySpreadConstraints:
+  {{- $pods := dict "labelSelector" (dict "matchLabels" (include "offpath.selector" . | fromYaml)) }}
+  {{- range $p.topologySpreadConstraints }}
+  - {{- toYaml (merge (deepCopy .) $pods) | nindent 4 }}
+  {{- end }}
+{{- end }}
+{{- with $p.nodeSelector }}
+nodeSelector:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with $p.tolerations }}
+tolerations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end -}}
+
+{{/* Scales a Deployment by the CPU that its pods use: (list . "checker"). */}}
+{{- define "offpath.autoscaler" -}}
+{{- $ := index . 0 -}}
+{{- $part := index . 1 -}}
+{{- $a := (index $.Values $part).autoscaling -}}
+{{- $name := printf "%s-%s" (include "offpath.fullname" $) $part -}}
+apiVersion: autoscaling/v2
+kind: HorizontalPodAutoscaler
+metadata:
+  name: {{ $name }}
+  labels:
+    {{- include "offpath.labels" . | nindent 4 }}
+spec:
+  scaleTargetRef: {apiVersion: apps/v1, kind: Deployment, name: {{ $name }}}
+  minReplicas: {{ $a.min }}
+  maxReplicas: {{ $a.max }}
+  metrics:
+    - type: Resource
+      resource:
+        name: cpu
+        target: {type: Utilization, averageUtilization: {{ $a.cpu }}}
+{{- end -}}
