@@ -86,7 +86,7 @@ offpath_quota_buckets_turned_away_total 8
 			want[fmt.Sprintf(family, of[0])] = of[1]
 		}
 	}
-	m := metrics{func() offpath.Stats { return stats }, func() bool { return false }, 30}
+	m := metrics{func() offpath.Stats { return stats }, func() bool { return false }, func() uint64 { return 0 }, 30}
 	got := values(t, m)
 	quota := envoyquota.Stats{Streams: 1, Buckets: 2, Opened: 3, Refused: 4, Failed: 5, Allowed: 6, Denied: 7, TurnedAway: 8}
 	maps.Copy(got, values(t, quotaMetrics{func() envoyquota.Stats { return quota }}))
@@ -137,7 +137,7 @@ func TestSeriesAreBounded(t *testing.T) {
 	}
 	n := 9*4 + 2*4 + 1 // files of certificates and secrets, both logs of denials, the build
 	for _, c := range []prometheus.Collector{
-		metrics{func() offpath.Stats { return stats }, func() bool { return true }, 10},
+		metrics{func() offpath.Stats { return stats }, func() bool { return true }, func() uint64 { return 0 }, 10},
 		quotaMetrics{func() envoyquota.Stats { return envoyquota.Stats{} }},
 	} {
 		n += len(values(t, c))

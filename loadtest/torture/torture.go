@@ -35,6 +35,9 @@ type Options struct {
 	Seed uint64
 	// Faults are the kinds of faults to draw; default all of the mode.
 	Faults []Kind
+	// Previous is a commit or tag, whose daemons one checker and one aggregator change to, and back;
+	// "": none.
+	Previous string
 	// Drills plays those instead, one after the other: each is a state that something is promised of.
 	Drills bool
 	// Race builds the daemons with the race detector.
@@ -75,11 +78,11 @@ func Run(ctx context.Context, o Options) (result found.Result, err error) {
 	o.Duration = cmp.Or(o.Duration, time.Minute)
 	o.Mode = cmp.Or(o.Mode, Single)
 	if len(o.Faults) == 0 {
-		o.Faults = o.Mode.Kinds()
+		o.Faults = o.kinds()
 	}
 	for _, k := range o.Faults {
-		if !slices.Contains(o.Mode.Kinds(), k) {
-			return found.Result{}, fmt.Errorf("torture: no %s in mode %s", k, o.Mode)
+		if !slices.Contains(o.kinds(), k) {
+			return found.Result{}, fmt.Errorf("torture: no %s in mode %s, or without another version", k, o.Mode)
 		}
 	}
 	if o.Progress == nil {
@@ -116,7 +119,10 @@ func (o Options) command() string {
 	if o.Untimed {
 		s += " --untimed"
 	}
-	if len(o.Faults) < len(o.Mode.Kinds()) {
+	if o.Previous != "" {
+		s += " --previous " + o.Previous
+	}
+	if len(o.Faults) < len(o.kinds()) {
 		s += " --faults "
 		for i, k := range o.Faults {
 			if i > 0 {

@@ -15,7 +15,7 @@ import (
 // The seed decides the faults; each kind comes, several last at the same time, and none is longer
 // than its round.
 func TestDraw(t *testing.T) {
-	drawn := func(seed uint64) []fault { return draw(rand.New(rand.NewPCG(seed, 1)), Kinds, 20*time.Minute) }
+	drawn := func(seed uint64) []fault { return draw(rand.New(rand.NewPCG(seed, 1)), Kinds(), 20*time.Minute) }
 	all := drawn(7)
 	if !slices.Equal(all, drawn(7)) || slices.Equal(all, drawn(8)) {
 		t.Error("the seed does not decide")
@@ -33,7 +33,7 @@ func TestDraw(t *testing.T) {
 			overlaps++
 		}
 	}
-	if len(kinds) != len(Kinds) || overlaps < 100 {
+	if len(kinds) != len(Kinds()) || overlaps < 100 {
 		t.Errorf("%v, %d overlap", kinds, overlaps)
 	}
 	only := draw(rand.New(rand.NewPCG(7, 1)), []Kind{Cut}, time.Minute)
@@ -45,11 +45,16 @@ func TestDraw(t *testing.T) {
 // A mode plays only what it can, and the command that repeats it says which it was.
 func TestModes(t *testing.T) {
 	for _, m := range Modes {
-		kinds := m.Kinds()
+		o := Options{Mode: m, Seed: 3, Duration: time.Minute}
+		o.Faults = o.kinds()
+		kinds := o.Faults
+		if slices.Contains(kinds, Version) {
+			t.Errorf("%s: there is no other version", m)
+		}
 		if slices.Contains(kinds, Failover) == (m == Single) || slices.Contains(kinds, Rollback) != (m == Single) {
 			t.Errorf("%s: %v", m, kinds)
 		}
-		command := Options{Mode: m, Seed: 3, Duration: time.Minute, Faults: kinds}.command()
+		command := o.command()
 		if strings.Contains(command, "--faults") || strings.Contains(command, "--mode "+string(m)) == (m == Single) {
 			t.Errorf("%s: %s", m, command)
 		}
