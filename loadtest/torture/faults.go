@@ -62,21 +62,22 @@ type storm struct {
 	traffic *traffic
 	start   time.Time
 
-	mu        sync.Mutex
-	runs      []found.Fault
-	active    map[int]func(*wire) link.Faults // what faults do to links
-	next      int
-	redisBusy bool
-	settle    time.Duration           // see settle
-	ahead     [checkers]time.Duration // of the machine's clock
-	rotating  sync.Mutex              // of secrets
-	ruling    sync.Mutex              // of the rules' file, and what follows
-	limit     int                     // of changingLimits
-	limits    []newLimit              // all that have been in force
-	losses    []time.Time             // when the store lost data
-	storeLost int64
-	again     int64   // of that: what may be reported once more
-	troubles  []error // what could not be done: of the campaign, not of the fleet
+	mu         sync.Mutex
+	runs       []found.Fault
+	active     map[int]func(*wire) link.Faults // what faults do to links
+	next       int
+	redisBusy  bool
+	settle     time.Duration           // see settle
+	ahead      [checkers]time.Duration // of the machine's clock
+	storeAhead time.Duration           // of the machine's clock: Redis', for who has taken it
+	rotating   sync.Mutex              // of secrets
+	ruling     sync.Mutex              // of the rules' file, and what follows
+	limit      int                     // of changingLimits
+	limits     []newLimit              // all that have been in force
+	losses     []time.Time             // when the store lost data
+	storeLost  int64
+	again      int64   // of that: what may be reported once more
+	troubles   []error // what could not be done: of the campaign, not of the fleet
 }
 
 // errBusy says that another fault has the target: nothing was done.

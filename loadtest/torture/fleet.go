@@ -51,6 +51,9 @@ type wire struct {
 // parts are all processes but those that hold data.
 func (f *fleet) parts() []*part { return slices.Concat(f.nats, f.aggregators, f.checkers, f.sentinels) }
 
+// daemons are the checkers and aggregators.
+func (f *fleet) daemons() []*part { return slices.Concat(f.aggregators, f.checkers) }
+
 // startFleet builds the programs, and starts them. The caller ends the fleet, also after an error.
 func startFleet(ctx context.Context, o Options) (f *fleet, err error) {
 	f = &fleet{}

@@ -57,6 +57,7 @@ func (s *storm) setStoreClock(_ context.Context, f fault, run *found.Fault) erro
 	}
 	defer s.releaseRedis()
 	ahead := f.step()
-	run.Detail = fmt.Sprintf("%v ahead", ahead)
+	run.Detail = fmt.Sprintf("is %v ahead, set by %v", ahead, ahead-s.storeAhead)
+	s.storeAhead = ahead
 	return s.fleet.setStoreClock(ahead)
 }

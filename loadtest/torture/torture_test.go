@@ -256,3 +256,39 @@ func TestLogbook(t *testing.T) {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }
+
+// A fault that no metric shows is a violation; what no fault need show is none.
+func TestJudgeVisible(t *testing.T) {
+	for _, tt := range []struct {
+		what  string
+		fault found.Fault
+		moves map[string]float64 // of checker-1, after the fault; nil: it does not answer
+		bad   bool
+	}{
+		{"a restart", found.Fault{Kind: "kill", Target: "checker-1"}, map[string]float64{"process_start_time_seconds": 2}, false},
+		{"a restart that nobody sees", found.Fault{Kind: "kill", Target: "checker-1"}, map[string]float64{}, true},
+		{"another one's", found.Fault{Kind: "kill", Target: "checker-2"}, map[string]float64{"process_start_time_seconds": 2}, true},
+		{"frozen", found.Fault{Kind: "pause", Target: "checker-1", For: 3}, nil, false},
+		{"frozen, and it answers", found.Fault{Kind: "pause", Target: "checker-1", For: 3}, map[string]float64{}, true},
+		{"frozen for a moment", found.Fault{Kind: "pause", Target: "checker-1", For: 1}, map[string]float64{}, false},
+		{"a server of three", found.Fault{Kind: "kill", Target: "nats-1"}, map[string]float64{}, false},
+		{"its clock", found.Fault{Kind: "clock", Target: "checker-1"}, map[string]float64{}, true},
+		{"rules", found.Fault{Kind: "rules", Target: "rules", For: 2}, map[string]float64{"offpath_rules_loads_total": 1}, false},
+	} {
+		c := recorded()
+		tt.fault.At = 10
+		c.result.Faults = []found.Fault{tt.fault}
+		c.samples = &samples{list: map[*part][]sample{}}
+		for _, p := range c.fleet.checkers {
+			after := map[string]float64{}
+			if p == c.fleet.checkers[1] {
+				after = tt.moves
+			}
+			c.samples.list[p] = []sample{{c.at(9), map[string]float64{}}, {c.at(11), after}, {c.at(50), map[string]float64{}}}
+		}
+		c.judgeVisible()
+		if bad := len(c.result.Violations) > 0; bad != tt.bad {
+			t.Errorf("%s: %+v", tt.what, c.result.Violations)
+		}
+	}
+}
