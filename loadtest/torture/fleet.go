@@ -161,13 +161,16 @@ func (f *fleet) startNATS(ctx context.Context) error {
 			if err != nil {
 				return err
 			}
-			to = append(to, "nats-route://"+address)
+			to = append(to, strconv.Quote("nats-route://"+address))
 		}
 		p, err := f.start(ctx, name, "nats-server", func(port int) ([]string, error) {
-			return []string{
-				"-c", f.secrets.file("nats.conf"), "-a", "127.0.0.1", "-p", strconv.Itoa(port), "-n", name, "--cluster_name", "torture",
-				"--cluster", "nats://" + routes[i], "--no_advertise", "--routes", strings.Join(to, ","),
-			}, nil
+			// Not as arguments: a server that is told to reload takes some of those for changes.
+			file := filepath.Join(f.dir, name+".conf")
+			return []string{"-c", file}, replaceFile(file, fmt.Appendf(nil, `server_name: %q
+listen: "127.0.0.1:%d"
+cluster { name: torture, listen: %q, no_advertise: true, routes: [%s] }
+include nats.conf
+`, name, port, routes[i], strings.Join(to, ",")))
 		})
 		if err != nil {
 			return err
