@@ -3,6 +3,8 @@ package torture
 import (
 	"fmt"
 	"math/rand/v2"
+	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -289,6 +291,30 @@ func TestJudgeVisible(t *testing.T) {
 		c.judgeVisible()
 		if bad := len(c.result.Violations) > 0; bad != tt.bad {
 			t.Errorf("%s: %+v", tt.what, c.result.Violations)
+		}
+	}
+}
+
+// The table of docs/reliability.md has all kinds, and all metrics in which they are seen.
+func TestSightsAreDocumented(t *testing.T) {
+	text, err := os.ReadFile("../../docs/reliability.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, look := range sights {
+		for _, kind := range look.kinds {
+			rows := regexp.MustCompile(`(?m)^\| (\w+, )*`+string(kind)+`[ ,].*$`).FindAllString(string(text), -1)
+			all := strings.Join(rows, "\n")
+			if strings.Contains(all, "as for a pause of Redis") {
+				for _, of := range onStore {
+					all += of.metric
+				}
+			}
+			for _, of := range look.any {
+				if !strings.Contains(all, of.metric) {
+					t.Errorf("%s: no row has %s", kind, of.metric)
+				}
+			}
 		}
 	}
 }
