@@ -51,12 +51,14 @@ var (
 	up = signal{"up", func(map[string]float64) float64 { return 1 }}
 )
 
+const everybody = "everybody"
+
 // sight says in which metrics a fault is seen.
 type sight struct {
 	kinds []Kind
 	what  *regexp.Regexp // of target and detail
 	least time.Duration  // a shorter one need not be seen
-	whose string         // the kind of parts that show it; "" for the target itself
+	whose string         // the kind of parts that show it, or everybody; "" for the target itself
 	any   []signal       // at least one of them moves
 }
 
@@ -84,7 +86,7 @@ var sights = []sight{
 	{[]Kind{Failover, Kill}, regexp.MustCompile("promoted after"), 0, "aggregator", append(onStore[:4:4], losses)},
 	{[]Kind{StoreClock}, regexp.MustCompile(`by -?(\d+m)?[\d.]+s$`), 0, "aggregator", []signal{offset}},
 	{[]Kind{Rules}, always, time.Second, "checker", []signal{loads}},
-	{[]Kind{Secrets}, always, 0, "checker", []signal{files}},
+	{[]Kind{Secrets}, always, 0, everybody, []signal{files}},
 }
 
 // seenWithin is how long after a fault it is to be in the metrics; sampleEvery is how often they are
@@ -184,7 +186,7 @@ func (c *campaign) sees(look sight, f found.Fault) bool {
 	}
 	return slices.ContainsFunc(c.fleet.daemons(), func(p *part) bool {
 		whose := look.whose == "" && strings.HasPrefix(f.Target, p.name) ||
-			look.whose != "" && look.whose == partKind(p.name)
+			look.whose == partKind(p.name) || look.whose == everybody
 		return whose && shows(p)
 	})
 }
