@@ -91,9 +91,8 @@ func startFleet(ctx context.Context, o Options) (f *fleet, err error) {
 
 // build compiles the daemons, with the race detector if that is asked for, and nats-server.
 func (f *fleet) build(ctx context.Context, o Options) error {
-	// Without the paths of sources, most of another version is in the build cache already.
 	daemons := func(to string) []string {
-		return []string{"go", "build", "-trimpath", "-tags", "torture", "-race=" + strconv.FormatBool(o.Race), "-o", to, "./cmd/checker", "./cmd/aggregator"}
+		return []string{"go", "build", "-tags", "torture", "-race=" + strconv.FormatBool(o.Race), "-o", to, "./cmd/checker", "./cmd/aggregator"}
 	}
 	root, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}").Output()
 	if err != nil {
