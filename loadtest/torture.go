@@ -53,12 +53,14 @@ func newTorture() *cobra.Command {
 		s.BoolVar(&o.Drills, "drills", false, "play one state after the other instead, such as an "+
 			"outage of Redis, and print what passed in each")
 		flags.Add(s, &faults, "faults", "`KINDS` of faults, with commas between; all that the "+
-			"mode can play by default: "+kindNames(torture.Kinds)+" (failover only with sentinel and "+
-			"cluster, rollback only with single)", readKinds)
+			"mode can play by default: "+kindNames(torture.Kinds())+" (failover only with sentinel and "+
+			"cluster, rollback only with single, version only with --previous)", readKinds)
 	})
 	flags.Topic(cmd, "Fleet", func(s *pflag.FlagSet) {
 		flags.Add(s, &o.Mode, "mode", "how Redis runs: `"+modeNames()+"`, alone, as a master and a "+
 			"replica with Sentinels, or as a Cluster with replicas", readMode)
+		s.StringVar(&o.Previous, "previous", "", "`COMMIT|TAG` of which one checker and one aggregator "+
+			"are, in turn with this version: git has to have it")
 		s.BoolVar(&o.Race, "race", o.Race, "build the daemons with the race detector")
 		s.BoolVar(&o.Untimed, "untimed", false, "allow a minute to recover, judge no times of "+
 			"answers, and limits at rest only roughly: for a machine that others use")
@@ -104,8 +106,8 @@ func kindNames(list []torture.Kind) string {
 func readKinds(text string) (list kinds, err error) {
 	for name := range strings.SplitSeq(text, ",") {
 		k := torture.Kind(strings.TrimSpace(name))
-		if !slices.Contains(torture.Kinds, k) {
-			return nil, fmt.Errorf("%q: want some of %s", k, kindNames(torture.Kinds))
+		if !slices.Contains(torture.Kinds(), k) {
+			return nil, fmt.Errorf("%q: want some of %s", k, kindNames(torture.Kinds()))
 		}
 		list = append(list, k)
 	}
@@ -159,7 +161,7 @@ func printTorture(to io.Writer, r *found.Result) {
 		fmt.Fprintf(t, "%s\t%s\n", what, fmt.Sprintf(format, args...))
 	}
 	row("faults", "%d in %.0f s, %d rounds", len(r.Faults), r.Seconds, r.Rounds)
-	for _, k := range torture.Kinds {
+	for _, k := range torture.Kinds() {
 		if byKind[string(k)] > 0 {
 			row("  "+string(k), "%d", byKind[string(k)])
 		}

@@ -4,6 +4,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/offpath-io/offpath/internal/rulelabel"
@@ -151,6 +152,7 @@ func (a *applies) count(label string, t storage.Tally) {
 type metrics struct {
 	worker     *aggregate.Worker
 	connected  func() bool
+	nats       func() nats.Statistics
 	remembered func() int
 }
 
@@ -175,7 +177,9 @@ var (
 	foldsLost   = describe("store_lost_folds_total", "Batches that are known to be lost with them.")
 	lastLoss    = describe("store_last_loss_timestamp_seconds", "When Redis was last found to have lost a shard's data, in Unix seconds. 0 if that is not known to have happened.")
 	natsDesc    = describe("nats_connected", "1 while connected to NATS, else 0.")
+	againDesc   = describe("nats_reconnects_total", "How often the connection to NATS was made again.")
 	redisDesc   = describe("redis_connected", "1 while Redis answers, as the last calls went, else 0.")
+	offsetDesc  = describe("store_clock_offset_seconds", "How far the fleet's time is ahead of Redis' clock, as on record there.")
 	liveDesc    = describe("live_checkers", "Checkers that have said hello lately, not counting time in which NATS was away.")
 	shardsDesc  = describe("shards", "Shards of the fleet. 0 until Redis has been reached.")
 	ownedDesc   = describe("owned_shards", "Shards whose reports go to this aggregator first.")
@@ -227,7 +231,9 @@ func (m *metrics) Collect(out chan<- prometheus.Metric) {
 	count(foldsLost, s.LostBatches)
 	gauge(lastLoss, float64(s.LastLoss.At)/1e9)
 	gauge(natsDesc, oneIf(m.connected()))
+	count(againDesc, int64(m.nats().Reconnects))
 	gauge(redisDesc, oneIf(m.worker.Ready() == nil))
+	gauge(offsetDesc, s.StoreOffset.Seconds())
 	gauge(liveDesc, float64(s.Checkers))
 	gauge(shardsDesc, float64(s.Shards))
 	gauge(ownedDesc, float64(s.Owned))

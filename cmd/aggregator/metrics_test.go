@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
@@ -72,7 +73,7 @@ func TestMetricsAreBounded(t *testing.T) {
 	g := newLedgerGauge(func(context.Context) (storage.Ledger, error) { return ledger, nil }, quiet)
 	g.readOnce(t.Context())
 	a.register(registry)
-	registry.MustRegister(g, &metrics{newTestWorker(t), func() bool { return true }, func() int { return 7 }})
+	registry.MustRegister(g, &metrics{newTestWorker(t), func() bool { return true }, func() nats.Statistics { return nats.Statistics{} }, func() int { return 7 }})
 	families, err := registry.Gather()
 	must(t, err)
 	var names []string

@@ -169,7 +169,7 @@ func (p *process) parts() []daemon.Part {
 	ledger := newLedgerGauge(p.store.Ledger, p.log)
 	registry := admin.NewRegistry(version.Get(), p.namespace)
 	p.applies.register(registry)
-	registry.MustRegister(ledger, &metrics{p.worker, p.conn.IsConnected, p.store.Remembered},
+	registry.MustRegister(ledger, &metrics{p.worker, p.conn.IsConnected, p.conn.Stats, p.store.Remembered},
 		admin.FileMetrics(p.files.States),
 		signing.Metrics{Rules: p.rules.Verifier, Entries: p.blocks.Verifier})
 	handler := p.board.Handler(p.origins.Guard(admin.Handler(registry, p.readiness)))

@@ -124,6 +124,7 @@ func (v *campaignView) Kinds() []kindLine {
 	list := []kindLine{
 		{Kind: "kill", Words: "a process ends as in a crash, and is started again"},
 		{Kind: "stop", Words: "a process is told to stop, and is started again"},
+		{Kind: "version", Words: "a process is told to stop, and another version of it is started"},
 		{Kind: "pause", Words: "a process, or Redis, stands still"},
 		{Kind: "partition", Words: "no byte passes between two parts, in one direction or both"},
 		{Kind: "slow", Words: "all links of a part have delay, jitter, loss, or little bandwidth"},
@@ -132,8 +133,12 @@ func (v *campaignView) Kinds() []kindLine {
 		{Kind: "lose", Words: "Redis loses all its data"},
 		{Kind: "rollback", Words: "Redis goes back to an older snapshot"},
 		{Kind: "full", Words: "Redis takes no more data"},
+		{Kind: "disk", Words: "Redis cannot save its data, and takes no more"},
+		{Kind: "readonly", Words: "Redis takes no more data, as one without replicas, or as a replica"},
+		{Kind: "storeclock", Words: "the clock of Redis is set"},
 		{Kind: "rules", Words: "a limit changes, or the file of the rules is invalid for a while"},
 		{Kind: "clock", Words: "a checker is killed, and its clock is wrong when it starts"},
+		{Kind: "secrets", Words: "passwords and certificates change while all is running"},
 		{Kind: "failover", Words: "a master of Redis hands over to its replica, as planned"},
 		{Kind: "drill", Words: "one state, brought about for a while"},
 	}

@@ -3,6 +3,8 @@ package torture
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -27,15 +29,17 @@ type clients struct {
 	rls  ratelimitv3.RateLimitServiceClient
 }
 
-func newClients(httpAddress, grpcAddress string) (*clients, error) {
+func newClients(httpAddress, grpcAddress string, trust *x509.CertPool) (*clients, error) {
 	conn, err := grpc.NewClient("passthrough:///"+grpcAddress,
 		grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithNoProxy())
 	if err != nil {
 		return nil, fmt.Errorf("grpc: %w", err)
 	}
 	return &clients{
-		url:  "http://" + httpAddress + "/v1/check",
-		http: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64}},
+		url: "https://" + httpAddress + "/v1/check",
+		http: &http.Client{Transport: &http.Transport{
+			MaxIdleConnsPerHost: 64, TLSClientConfig: &tls.Config{RootCAs: trust, MinVersion: tls.VersionTLS12},
+		}},
 		grpc: conn, rls: ratelimitv3.NewRateLimitServiceClient(conn),
 	}, nil
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
-	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -15,38 +14,6 @@ import (
 	"github.com/offpath-io/offpath/loadtest/torture/found"
 	"github.com/offpath-io/offpath/loadtest/torture/link"
 )
-
-// Kind is what a fault does.
-type Kind string
-
-// The kinds of faults.
-const (
-	Kill      Kind = "kill"      // a process, as a crash does; it is started again
-	Stop      Kind = "stop"      // a process, in order; likewise
-	Pause     Kind = "pause"     // a process, or Redis: it stands still
-	Partition Kind = "partition" // a part from another one, one way or both
-	Slow      Kind = "slow"      // all links of a part: delay, jitter, loss, a narrow line
-	Cut       Kind = "cut"       // all connections of a part, once
-	Restart   Kind = "restart"   // Redis, in order: it keeps its data
-	Failover  Kind = "failover"  // of a Redis that has a replica, as an operator does it
-	Lose      Kind = "lose"      // all data of Redis
-	Rollback  Kind = "rollback"  // Redis goes back to an older snapshot
-	Full      Kind = "full"      // Redis takes no more data: maxmemory is reached
-	Rules     Kind = "rules"     // a limit changes, or the file is invalid for a while
-	Clock     Kind = "clock"     // a checker is killed, and its clock is wrong when it starts
-)
-
-// Drill is none that is drawn: see Options.Drills.
-const Drill Kind = "drill"
-
-// Kinds are all of them.
-var Kinds = []Kind{Kill, Stop, Pause, Partition, Slow, Cut, Restart, Failover, Lose, Rollback, Full, Rules, Clock}
-
-// weights are how often each kind is drawn, beside the others.
-var weights = map[Kind]int{
-	Kill: 4, Stop: 3, Pause: 5, Partition: 6, Slow: 4, Cut: 3,
-	Restart: 1, Failover: 2, Lose: 1, Rollback: 1, Full: 1, Rules: 2, Clock: 2,
-}
 
 // fault is one that has been drawn.
 type fault struct {
@@ -66,10 +33,12 @@ const (
 )
 
 // draw draws the faults of one round, about one in a second.
-func draw(random *rand.Rand, kinds []Kind, round time.Duration) (faults []fault) {
+func draw(random *rand.Rand, of []Kind, round time.Duration) (faults []fault) {
 	var urn []Kind
 	for _, k := range kinds {
-		urn = append(urn, slices.Repeat([]Kind{k}, weights[k])...)
+		if slices.Contains(of, k.kind) {
+			urn = append(urn, slices.Repeat([]Kind{k.kind}, k.weight)...)
+		}
 	}
 	at := time.Duration(0)
 	for {
@@ -93,20 +62,22 @@ type storm struct {
 	traffic *traffic
 	start   time.Time
 
-	mu        sync.Mutex
-	runs      []found.Fault
-	active    map[int]func(*wire) link.Faults // what faults do to links
-	next      int
-	redisBusy bool
-	settle    time.Duration           // see settle
-	ahead     [checkers]time.Duration // of the machine's clock
-	ruling    sync.Mutex              // of the rules' file, and what follows
-	limit     int                     // of changingLimits
-	limits    []newLimit              // all that have been in force
-	losses    []time.Time             // when the store lost data
-	storeLost int64
-	again     int64   // of that: what may be reported once more
-	troubles  []error // what could not be done: of the campaign, not of the fleet
+	mu         sync.Mutex
+	runs       []found.Fault
+	active     map[int]func(*wire) link.Faults // what faults do to links
+	next       int
+	redisBusy  bool
+	settle     time.Duration           // see settle
+	ahead      [checkers]time.Duration // of the machine's clock
+	storeAhead time.Duration           // of the machine's clock: Redis', for who has taken it
+	rotating   sync.Mutex              // of secrets
+	ruling     sync.Mutex              // of the rules' file, and what follows
+	limit      int                     // of changingLimits
+	limits     []newLimit              // all that have been in force
+	losses     []time.Time             // when the store lost data
+	storeLost  int64
+	again      int64   // of that: what may be reported once more
+	troubles   []error // what could not be done: of the campaign, not of the fleet
 }
 
 // errBusy says that another fault has the target: nothing was done.
@@ -117,27 +88,10 @@ func (s *storm) play(ctx context.Context, f fault) {
 	begun := time.Now()
 	run := found.Fault{At: seconds(begun.Sub(s.start)), Kind: string(f.kind)}
 	var err error
-	switch f.kind {
-	case Kill, Stop:
-		err = s.end(ctx, f, &run)
-	case Pause:
-		err = s.pause(ctx, f, &run)
-	case Partition, Slow:
-		err = s.disturb(ctx, f, &run)
-	case Cut:
-		run.Target = s.anyone(f.target).name
-		if n := s.nodeOf(f); n != nil {
-			run.Target = n.name
+	for _, k := range kinds {
+		if k.kind == f.kind {
+			err = k.play(s, ctx, f, &run)
 		}
-		s.fleet.cut(run.Target)
-	case Restart, Lose, Rollback, Full:
-		err = s.hurtStore(ctx, f, &run)
-	case Failover:
-		err = s.failover(ctx, f, &run)
-	case Rules:
-		err = s.changeRules(ctx, f, &run)
-	case Clock:
-		err = s.setClock(ctx, f, &run)
 	}
 	if f.kind != Cut {
 		run.For = seconds(time.Since(begun))
@@ -243,6 +197,16 @@ func (s *storm) replace(
 		return err
 	}
 	return p.restart(context.Background())
+}
+
+// cut resets all connections of a part, once.
+func (s *storm) cut(_ context.Context, f fault, run *found.Fault) error {
+	run.Target = s.anyone(f.target).name
+	if n := s.nodeOf(f); n != nil {
+		run.Target = n.name
+	}
+	s.fleet.cut(run.Target)
+	return nil
 }
 
 func (s *storm) pause(ctx context.Context, f fault, run *found.Fault) error {
@@ -378,21 +342,27 @@ func (s *storm) applyLocked() {
 // furthest is how far a clock is set, at most.
 const furthest = time.Minute
 
+// step is by how much a clock is set.
+func (f fault) step() time.Duration {
+	span := math.Log(float64(furthest) / float64(shortest))
+	by := time.Duration(float64(shortest) * math.Exp(f.degree*span)).Round(time.Millisecond)
+	if f.ways == 1 {
+		return -by
+	}
+	return by
+}
+
 // setClock starts a checker again with a clock that is wrong. (Setting the machine's clock changes
 // nothing in a running checker: it goes by the time since its start.)
 func (s *storm) setClock(ctx context.Context, f fault, run *found.Fault) error {
 	n := f.target % setClocks
 	p := s.fleet.checkers[n]
 	run.Target = p.name
-	span := math.Log(float64(furthest) / float64(shortest))
-	by := time.Duration(float64(shortest) * math.Exp(f.degree*span)).Round(time.Millisecond)
+	by := f.step()
 	if !p.take() {
 		return errBusy
 	}
 	defer p.release()
-	if f.ways == 1 {
-		by = -by
-	}
 	run.Detail = fmt.Sprintf("starts with %v", by)
 	return s.replace(ctx, p, Kill, f.length, func() error { return s.writeClock(n, by) })
 }
@@ -408,11 +378,7 @@ func (s *storm) writeClock(checker int, ahead time.Duration) error {
 	s.mu.Lock()
 	s.ahead[checker] = ahead
 	s.mu.Unlock()
-	name := s.fleet.clockFile(checker)
-	if err := os.WriteFile(name+".new", []byte(ahead.String()), 0o600); err != nil {
-		return err
-	}
-	return os.Rename(name+".new", name)
+	return replaceFile(s.fleet.clockFile(checker), []byte(ahead.String()))
 }
 
 // changingLimits are those between which the limit of a rule changes.

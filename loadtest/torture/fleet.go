@@ -32,6 +32,8 @@ const (
 type fleet struct {
 	dir         string
 	rules       string // the checkers' file
+	secrets     *secrets
+	previous    string // directory of the other version's daemons; "" if there is none
 	store       store
 	redis       []*node // all that were started
 	sentinels   []*part
@@ -50,13 +52,19 @@ type wire struct {
 // parts are all processes but those that hold data.
 func (f *fleet) parts() []*part { return slices.Concat(f.nats, f.aggregators, f.checkers, f.sentinels) }
 
+// daemons are the checkers and aggregators.
+func (f *fleet) daemons() []*part { return slices.Concat(f.aggregators, f.checkers) }
+
 // startFleet builds the programs, and starts them. The caller ends the fleet, also after an error.
 func startFleet(ctx context.Context, o Options) (f *fleet, err error) {
 	f = &fleet{}
 	if f.dir, err = os.MkdirTemp("", "offpath-torture-"); err != nil {
 		return f, fmt.Errorf("torture: %w", err)
 	}
-	if err := f.build(ctx, o.Race); err != nil {
+	if err := f.build(ctx, o); err != nil {
+		return f, err
+	}
+	if f.secrets, err = newSecrets(f.dir); err != nil {
 		return f, err
 	}
 	f.rules = filepath.Join(f.dir, "rules.yaml")
@@ -83,16 +91,41 @@ func startFleet(ctx context.Context, o Options) (f *fleet, err error) {
 }
 
 // build compiles the daemons, with the race detector if that is asked for, and nats-server.
-func (f *fleet) build(ctx context.Context, race bool) error {
-	for _, args := range [][]string{
-		{"build", "-tags", "torture", "-race=" + strconv.FormatBool(race), "-o", f.dir + "/",
-			"github.com/offpath-io/offpath/cmd/checker", "github.com/offpath-io/offpath/cmd/aggregator"},
-		{"build", "-o", f.dir + "/", "github.com/nats-io/nats-server/v2"},
-	} {
-		if out, err := exec.CommandContext(ctx, "go", args...).CombinedOutput(); err != nil {
-			return fmt.Errorf("torture: go %s: %w (run it within the project's sources)\n%s",
-				strings.Join(args, " "), err, out)
+func (f *fleet) build(ctx context.Context, o Options) error {
+	daemons := func(to string) []string {
+		return []string{"go", "build", "-tags", "torture", "-race=" + strconv.FormatBool(o.Race), "-o", to, "./cmd/checker", "./cmd/aggregator"}
+	}
+	root, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}").Output()
+	if err != nil {
+		return fmt.Errorf("torture: go list: %w (run it within the project's sources)", err)
+	}
+	in := strings.TrimSpace(string(root))
+	if err := run(ctx, in, daemons(f.dir+"/")...); err != nil {
+		return err
+	}
+	if err := run(ctx, in, "go", "build", "-o", f.dir+"/", "github.com/nats-io/nats-server/v2"); err != nil {
+		return err
+	}
+	if o.Previous != "" {
+		tree := filepath.Join(f.dir, "tree")
+		f.previous = filepath.Join(f.dir, "previous")
+		if err := run(ctx, in, "git", "worktree", "add", "-q", "--detach", tree, o.Previous); err != nil {
+			return err
 		}
+		err := run(ctx, tree, daemons(f.previous+"/")...)
+		if err := errors.Join(err, run(context.WithoutCancel(ctx), in, "git", "worktree", "remove", "--force", tree)); err != nil {
+			return err
+		}
+	}
+	return f.buildStoreClock(ctx)
+}
+
+// run runs a command of the build.
+func run(ctx context.Context, dir string, args ...string) error {
+	command := exec.CommandContext(ctx, args[0], args[1:]...)
+	command.Dir = dir
+	if out, err := command.CombinedOutput(); err != nil {
+		return fmt.Errorf("torture: %s: %w\n%s", strings.Join(args, " "), err, out)
 	}
 	return nil
 }
@@ -129,13 +162,16 @@ func (f *fleet) startNATS(ctx context.Context) error {
 			if err != nil {
 				return err
 			}
-			to = append(to, "nats-route://"+address)
+			to = append(to, strconv.Quote("nats-route://"+address))
 		}
 		p, err := f.start(ctx, name, "nats-server", func(port int) ([]string, error) {
-			return []string{
-				"-a", "127.0.0.1", "-p", strconv.Itoa(port), "-n", name, "--cluster_name", "torture",
-				"--cluster", "nats://" + routes[i], "--no_advertise", "--routes", strings.Join(to, ","),
-			}, nil
+			// Not as arguments: a server that is told to reload takes some of those for changes.
+			file := filepath.Join(f.dir, name+".conf")
+			return []string{"-c", file}, replaceFile(file, fmt.Appendf(nil, `server_name: %q
+listen: "127.0.0.1:%d"
+cluster { name: torture, listen: %q, no_advertise: true, routes: [%s] }
+include nats.conf
+`, name, port, routes[i], strings.Join(to, ",")))
 		})
 		if err != nil {
 			return err
@@ -154,7 +190,7 @@ func (f *fleet) natsURL(from string) (string, error) {
 		if err != nil {
 			return "", err
 		}
-		urls = append(urls, "nats://"+address)
+		urls = append(urls, "tls://"+address)
 	}
 	return strings.Join(urls, ","), nil
 }
@@ -170,10 +206,9 @@ func (f *fleet) startAggregator(ctx context.Context, i int) error {
 		return err
 	}
 	p, err := f.start(ctx, name, "aggregator", func(port int) ([]string, error) {
-		return []string{
-			"--nats", nats, "--redis", store, "--rules", "files",
-			"--admin", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)),
-		}, nil
+		return append(f.secrets.natsFlags(), "--nats", nats, "--redis", store, "--rules", "files",
+			"--redis-user", user, "--redis-password-file", f.secrets.file("redis-password"),
+			"--admin", net.JoinHostPort("127.0.0.1", strconv.Itoa(port))), nil
 	})
 	if err != nil {
 		return err
@@ -197,15 +232,14 @@ func (f *fleet) startChecker(ctx context.Context, i int) error {
 	}
 	rls, admin := addresses[0], addresses[1]
 	p, err := f.start(ctx, name, "checker", func(port int) ([]string, error) {
-		return []string{
-			"--nats", nats, "--rules", f.rules, "--grpc", rls, "--admin", admin,
-			"--listen", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)),
-		}, nil
+		return append(f.secrets.natsFlags(), "--nats", nats, "--rules", f.rules, "--grpc", rls, "--admin", admin,
+			"--listen-cert", f.secrets.file("listen.pem"), "--listen-key", f.secrets.file("listen.pem"),
+			"--listen", net.JoinHostPort("127.0.0.1", strconv.Itoa(port))), nil
 	}, f.clockOf(i)...)
 	if err != nil {
 		return err
 	}
-	p.admin, p.rls = admin, rls
+	p.admin, p.rls, p.trust = admin, rls, f.secrets.pool
 	f.checkers = append(f.checkers, p)
 	return p.serve(ctx)
 }
@@ -235,7 +269,7 @@ func (p *part) serve(ctx context.Context) error {
 	var dial *clients
 	if p.rls != "" {
 		var err error
-		if dial, err = newClients(p.program.Address(), p.rls); err != nil {
+		if dial, err = newClients(p.program.Address(), p.rls, p.trust); err != nil {
 			return fmt.Errorf("torture: %w", err)
 		}
 	}
@@ -272,8 +306,14 @@ func (f *fleet) start(
 	p := &part{name: name, log: new(logbook)}
 	var err error
 	path := filepath.Join(f.dir, program)
-	if program == "redis-server" { // it is not built
+	switch {
+	case program == "redis-server": // it is not built
 		path = program
+	case f.hasOther(name):
+		path = f.versionOf(name)
+		if err := os.Symlink(program, path); err != nil {
+			return nil, fmt.Errorf("torture: %w", err)
+		}
 	}
 	p.program, err = servers.StartProgram(ctx, servers.ProgramOptions{
 		Name: path, Prepare: args, Env: env, Output: p.log,
@@ -302,16 +342,9 @@ func (f *fleet) end() error {
 	return errors.Join(append(errs, os.RemoveAll(f.dir))...)
 }
 
-// writeRules replaces the checkers' rules at once, as editors and Kubernetes do.
+// writeRules replaces the checkers' rules.
 func (f *fleet) writeRules(text string) error {
-	fresh := f.rules + ".new"
-	if err := os.WriteFile(fresh, []byte(text), 0o600); err != nil {
-		return fmt.Errorf("torture: %w", err)
-	}
-	if err := os.Rename(fresh, f.rules); err != nil {
-		return fmt.Errorf("torture: %w", err)
-	}
-	return nil
+	return replaceFile(f.rules, []byte(text))
 }
 
 // adminClient asks processes of their state.

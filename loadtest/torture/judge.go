@@ -42,6 +42,7 @@ func (c *campaign) judge() {
 	}
 	c.judgeDrills(all)
 	c.judgeLogs()
+	c.judgeVisible()
 	if c.result.StoodStill > mostStandstill && !c.o.Untimed {
 		c.violate(time.Now(), "the machine runs", "it stood still for %.1f %% of the time: the run does not count",
 			100*c.result.StoodStill)
@@ -282,7 +283,7 @@ type usage struct{ goroutines, files, memory float64 }
 
 func (c *campaign) usages() map[*part]usage {
 	all := map[*part]usage{}
-	for _, p := range append(append([]*part(nil), c.fleet.aggregators...), c.fleet.checkers...) {
+	for _, p := range c.fleet.daemons() {
 		m, err := p.metrics(context.Background())
 		c.trouble(err)
 		all[p] = usage{m["go_goroutines"], m["process_open_fds"], m["process_resident_memory_bytes"]}
@@ -323,11 +324,14 @@ var (
 	logShard   = regexp.MustCompile(` shard=\d+`)
 )
 
-// faultsNear counts the faults in the minute before a time, and those that were not over by then.
-func (c *campaign) faultsNear(at time.Time) (n int) {
+// faultsNear counts the faults in the minute before a time, and those that were not over by then,
+// that a part can have noticed: those of checkers concern nobody else, those of rules only checkers.
+func (c *campaign) faultsNear(p *part, at time.Time) (n int) {
 	now := at.Sub(c.start).Seconds()
 	for _, f := range c.result.Faults {
-		if f.At <= now && f.At+f.For > now-60 {
+		others := partKind(f.Target) == "checker" && !strings.HasPrefix(f.Target, p.name) ||
+			f.Kind == string(Rules) && partKind(p.name) != "checker"
+		if f.At <= now && f.At+f.For > now-60 && !others {
 			n++
 		}
 	}
@@ -348,7 +352,7 @@ func (c *campaign) judgeLogs() {
 				}
 				minute := int(line.at.Sub(c.start) / time.Minute)
 				id := fmt.Sprint(minute, " ", m[2], logShard.FindString(line.text))
-				most := 1 + c.faultsNear(line.at) // each start says what it starts with
+				most := 1 + c.faultsNear(p, line.at) // each start says what it starts with
 				if told[id]++; told[id] > most {
 					told[id] = math.MinInt // once is enough
 					c.violate(line.at, "each fault is told once a minute", "%s: %s, more than %d times", p.name, m[2], most)

@@ -3,6 +3,7 @@ package torture
 import (
 	"bytes"
 	"context"
+	"crypto/x509"
 	"fmt"
 	"slices"
 	"strings"
@@ -16,8 +17,9 @@ import (
 type part struct {
 	name    string
 	program *servers.Program
-	admin   string // address of /metrics and /readyz; "" if it has none
-	rls     string // address of Envoy's rate limit service; "" if it has none
+	admin   string         // address of /metrics and /readyz; "" if it has none
+	rls     string         // address of Envoy's rate limit service; "" if it has none
+	trust   *x509.CertPool // of its HTTP API
 	log     *logbook
 
 	mu    sync.Mutex

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -29,15 +28,6 @@ const (
 
 // Modes are all of them.
 var Modes = []Mode{Single, Sentinel, Cluster}
-
-// Kinds are the kinds of faults that a mode can play.
-func (m Mode) Kinds() []Kind {
-	not := Failover
-	if m != Single {
-		not = Rollback // a replica has what a snapshot has not
-	}
-	return slices.DeleteFunc(slices.Clone(Kinds), func(k Kind) bool { return k == not })
-}
 
 // store is Redis as the storm needs it.
 type store interface {
@@ -101,7 +91,9 @@ func (f *fleet) startNode(
 		args = append(args, option, port)
 	}
 	var err error
-	if n.redis, err = servers.StartRedis(ctx, servers.RedisOptions{Args: args}); err != nil {
+	if n.redis, err = servers.StartRedis(ctx, servers.RedisOptions{
+		Args: append(args, "--aclfile", f.secrets.file("redis.acl")), Env: f.storeEnv(),
+	}); err != nil {
 		return nil, fmt.Errorf("torture: %w", err)
 	}
 	f.redis = append(f.redis, n)

@@ -4,7 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -58,8 +61,8 @@ func (s *storm) hurtStore(ctx context.Context, f fault, run *found.Fault) error 
 	if store.inSync(background) != nil { // a fault of links has it
 		return errBusy
 	}
-	if f.kind == Full {
-		return s.fill(ctx, f)
+	if f.kind == Full || f.kind == Disk || f.kind == ReadOnly {
+		return s.refuse(ctx, f)
 	}
 	n := store.nodes()[f.target%len(store.nodes())]
 	if f.kind == Restart && store.failovers() != nil {
@@ -107,20 +110,93 @@ func (s *storm) hurtStore(ctx context.Context, f fault, run *found.Fault) error 
 	return nil
 }
 
-// fill has masters take no more data for a while. Whoever becomes master meanwhile takes it.
-func (s *storm) fill(ctx context.Context, f fault) error {
-	background := context.Background()
-	set := func(c *redis.Client, value string) error {
-		return c.ConfigSet(background, "maxmemory", value).Err()
+// refuse has masters take no more data for a while. Whoever becomes master meanwhile takes it.
+func (s *storm) refuse(ctx context.Context, f fault) error {
+	background, begin, end := context.Background(), noMemory, enoughMemory
+	switch _, alone := s.fleet.store.(*single); {
+	case f.kind == Disk:
+		begin, end = noDisk, enoughDisk
+	case f.kind == ReadOnly && alone:
+		begin, end = copyNobody, copyNone
+	case f.kind == ReadOnly:
+		begin, end = wantReplicas, wantNone
 	}
-	err := onMasters(background, s.fleet.store, func(c *redis.Client) error { return set(c, "1") })
+	err := onMasters(background, s.fleet.store, func(c *redis.Client) error { return begin(background, c) })
 	if err == nil {
 		lasts(ctx, f.length)
 	}
 	for _, n := range s.fleet.store.nodes() {
-		err = errors.Join(err, set(n.admin, "0"))
+		err = errors.Join(err, end(background, n.admin))
 	}
-	return err
+	return errors.Join(err, until(background, s.fleet.store.inSync))
+}
+
+// set returns what sets parameters, given as pairs.
+func set(pairs ...string) func(context.Context, *redis.Client) error {
+	return func(ctx context.Context, c *redis.Client) (err error) {
+		for pair := range slices.Chunk(pairs, 2) {
+			err = errors.Join(err, c.ConfigSet(ctx, pair[0], pair[1]).Err())
+		}
+		return err
+	}
+}
+
+// What makes Redis refuse, and what ends that.
+var (
+	noMemory, enoughMemory = set("maxmemory", "1"), set("maxmemory", "0")
+	wantReplicas, wantNone = set("min-replicas-to-write", "100"), set("min-replicas-to-write", "0")
+	saving, savingNot      = set("save", "3600 1"), set("save", "")
+)
+
+// copyNobody makes it the replica of a server that is not there.
+func copyNobody(ctx context.Context, c *redis.Client) error {
+	return c.ReplicaOf(ctx, "127.0.0.1", "1").Err()
+}
+
+func copyNone(ctx context.Context, c *redis.Client) error { return c.ReplicaOf(ctx, "NO", "ONE").Err() }
+
+// noDisk has it fail to save, so that it takes no more, as when its disk is full: a directory is
+// where its snapshot is to be.
+func noDisk(ctx context.Context, c *redis.Client) error {
+	file, err := snapshotOf(ctx, c)
+	if err != nil {
+		return err
+	}
+	if err := os.Remove(file); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	if err := os.Mkdir(file, 0o700); err != nil {
+		return err
+	}
+	return errors.Join(saving(ctx, c), saved(ctx, c, "err"))
+}
+
+func enoughDisk(ctx context.Context, c *redis.Client) error {
+	file, err := snapshotOf(ctx, c)
+	if err != nil {
+		return err
+	}
+	if is, err := os.Stat(file); err != nil || !is.IsDir() { // it was no master
+		return nil
+	}
+	return errors.Join(os.Remove(file), savingNot(ctx, c), saved(ctx, c, "ok"))
+}
+
+func snapshotOf(ctx context.Context, c *redis.Client) (string, error) {
+	settings, err := c.ConfigGet(ctx, "d*").Result() // dir and dbfilename
+	return filepath.Join(settings["dir"], settings["dbfilename"]), err
+}
+
+// saved has it save until it says how that went.
+func saved(ctx context.Context, c *redis.Client, status string) error {
+	return until(ctx, func(ctx context.Context) error {
+		_ = c.BgSave(ctx).Err() // one may be under way
+		info, err := c.Info(ctx, "persistence").Result()
+		if err == nil && !strings.Contains(info, "rdb_last_bgsave_status:"+status) {
+			err = fmt.Errorf("it does not say %s of its last save", status)
+		}
+		return err
+	})
 }
 
 // askPatience is how long a checker may take to say what it holds; a frozen one does not. Nobody

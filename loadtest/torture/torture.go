@@ -35,6 +35,9 @@ type Options struct {
 	Seed uint64
 	// Faults are the kinds of faults to draw; default all of the mode.
 	Faults []Kind
+	// Previous is a commit or tag, whose daemons one checker and one aggregator change to, and back;
+	// "": none.
+	Previous string
 	// Drills plays those instead, one after the other: each is a state that something is promised of.
 	Drills bool
 	// Race builds the daemons with the race detector.
@@ -67,6 +70,7 @@ type campaign struct {
 	result  found.Result
 	rests   []span          // times of rest, in which limits hold closely
 	usage   map[*part]usage // at the beginning
+	samples *samples
 }
 
 // Run runs a campaign. If ctx is done before its end, the result is of what had been until then. An
@@ -75,11 +79,11 @@ func Run(ctx context.Context, o Options) (result found.Result, err error) {
 	o.Duration = cmp.Or(o.Duration, time.Minute)
 	o.Mode = cmp.Or(o.Mode, Single)
 	if len(o.Faults) == 0 {
-		o.Faults = o.Mode.Kinds()
+		o.Faults = o.kinds()
 	}
 	for _, k := range o.Faults {
-		if !slices.Contains(o.Mode.Kinds(), k) {
-			return found.Result{}, fmt.Errorf("torture: no %s in mode %s", k, o.Mode)
+		if !slices.Contains(o.kinds(), k) {
+			return found.Result{}, fmt.Errorf("torture: no %s in mode %s, or without another version", k, o.Mode)
 		}
 	}
 	if o.Progress == nil {
@@ -91,7 +95,7 @@ func Run(ctx context.Context, o Options) (result found.Result, err error) {
 	if err != nil {
 		return found.Result{}, err
 	}
-	c := &campaign{o: o, fleet: f, start: time.Now()}
+	c := &campaign{o: o, fleet: f, start: time.Now(), samples: &samples{list: map[*part][]sample{}}}
 	c.result = found.Result{Mode: string(o.Mode), Seed: o.Seed, Command: o.command()}
 	c.traffic = &traffic{checkers: f.checkers, start: c.start}
 	c.storm = &storm{
@@ -116,7 +120,10 @@ func (o Options) command() string {
 	if o.Untimed {
 		s += " --untimed"
 	}
-	if len(o.Faults) < len(o.Mode.Kinds()) {
+	if o.Previous != "" {
+		s += " --previous " + o.Previous
+	}
+	if len(o.Faults) < len(o.kinds()) {
 		s += " --faults "
 		for i, k := range o.Faults {
 			if i > 0 {
@@ -134,6 +141,7 @@ func (c *campaign) run(ctx context.Context) (found.Result, error) {
 	watching, watched := context.WithCancel(context.WithoutCancel(ctx))
 	defer watched()
 	c.clock = watchClock(watching)
+	c.samples.watch(watching, c.fleet.daemons())
 	if books := c.fleet.store.failovers(); books != nil {
 		books.allowed = c.traffic.allowedBetween
 		watching, end := context.WithCancel(context.WithoutCancel(ctx))
@@ -158,6 +166,8 @@ func (c *campaign) run(ctx context.Context) (found.Result, error) {
 	drivers.Wait()
 	c.traffic.wait.Wait()
 	c.settle()
+	watched()
+	c.end()
 	c.result.Seconds = seconds(time.Since(c.start))
 	c.result.Faults = c.storm.runs
 	c.judge()
@@ -251,7 +261,7 @@ func (c *campaign) patience(d time.Duration) time.Duration {
 // ready returns what is not yet as it should be at rest.
 func (c *campaign) ready() error {
 	ctx := context.Background()
-	for _, p := range append(append([]*part(nil), c.fleet.aggregators...), c.fleet.checkers...) {
+	for _, p := range c.fleet.daemons() {
 		if text, err := p.get(ctx, "/readyz"); err != nil {
 			return fmt.Errorf("%s: /readyz: %w %s", p.name, err, text)
 		}
@@ -329,6 +339,17 @@ func (c *campaign) settle() {
 		time.Sleep(closing)
 	}
 	c.compareUsage(c.usages())
+}
+
+// end has all daemons end in order: checkers first, so that their last hits are counted.
+func (c *campaign) end() {
+	for _, p := range slices.Concat(c.fleet.checkers, c.fleet.aggregators) {
+		p.ends(0)
+		c.trouble(p.program.StopWithin(stopPatience))
+		if status := p.program.ExitStatus(); status != 0 {
+			c.violate(time.Now(), "daemons end with status 0 at rest", "%s ends with %d:\n%s", p.name, status, p.program.Log())
+		}
+	}
 }
 
 // standstill knows when the machine stood still: when a thread that wanted to sleep for a moment

@@ -3,6 +3,8 @@ package torture
 import (
 	"fmt"
 	"math/rand/v2"
+	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -15,7 +17,7 @@ import (
 // The seed decides the faults; each kind comes, several last at the same time, and none is longer
 // than its round.
 func TestDraw(t *testing.T) {
-	drawn := func(seed uint64) []fault { return draw(rand.New(rand.NewPCG(seed, 1)), Kinds, 20*time.Minute) }
+	drawn := func(seed uint64) []fault { return draw(rand.New(rand.NewPCG(seed, 1)), Kinds(), 20*time.Minute) }
 	all := drawn(7)
 	if !slices.Equal(all, drawn(7)) || slices.Equal(all, drawn(8)) {
 		t.Error("the seed does not decide")
@@ -33,7 +35,7 @@ func TestDraw(t *testing.T) {
 			overlaps++
 		}
 	}
-	if len(kinds) != len(Kinds) || overlaps < 100 {
+	if len(kinds) != len(Kinds()) || overlaps < 100 {
 		t.Errorf("%v, %d overlap", kinds, overlaps)
 	}
 	only := draw(rand.New(rand.NewPCG(7, 1)), []Kind{Cut}, time.Minute)
@@ -45,11 +47,16 @@ func TestDraw(t *testing.T) {
 // A mode plays only what it can, and the command that repeats it says which it was.
 func TestModes(t *testing.T) {
 	for _, m := range Modes {
-		kinds := m.Kinds()
+		o := Options{Mode: m, Seed: 3, Duration: time.Minute}
+		o.Faults = o.kinds()
+		kinds := o.Faults
+		if slices.Contains(kinds, Version) {
+			t.Errorf("%s: there is no other version", m)
+		}
 		if slices.Contains(kinds, Failover) == (m == Single) || slices.Contains(kinds, Rollback) != (m == Single) {
 			t.Errorf("%s: %v", m, kinds)
 		}
-		command := Options{Mode: m, Seed: 3, Duration: time.Minute, Faults: kinds}.command()
+		command := o.command()
 		if strings.Contains(command, "--faults") || strings.Contains(command, "--mode "+string(m)) == (m == Single) {
 			t.Errorf("%s: %s", m, command)
 		}
@@ -249,5 +256,65 @@ func TestLogbook(t *testing.T) {
 	}
 	if want := []string{"one", "two", ""}; !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+// A fault that no metric shows is a violation; what no fault need show is none.
+func TestJudgeVisible(t *testing.T) {
+	for _, tt := range []struct {
+		what  string
+		fault found.Fault
+		moves map[string]float64 // of checker-1, after the fault; nil: it does not answer
+		bad   bool
+	}{
+		{"a restart", found.Fault{Kind: "kill", Target: "checker-1"}, map[string]float64{"process_start_time_seconds": 2}, false},
+		{"a restart that nobody sees", found.Fault{Kind: "kill", Target: "checker-1"}, map[string]float64{}, true},
+		{"another one's", found.Fault{Kind: "kill", Target: "checker-2"}, map[string]float64{"process_start_time_seconds": 2}, true},
+		{"frozen", found.Fault{Kind: "pause", Target: "checker-1", For: 3}, nil, false},
+		{"frozen, and it answers", found.Fault{Kind: "pause", Target: "checker-1", For: 3}, map[string]float64{}, true},
+		{"frozen for a moment", found.Fault{Kind: "pause", Target: "checker-1", For: 1}, map[string]float64{}, false},
+		{"a server of three", found.Fault{Kind: "kill", Target: "nats-1"}, map[string]float64{}, false},
+		{"its clock", found.Fault{Kind: "clock", Target: "checker-1"}, map[string]float64{}, true},
+		{"rules", found.Fault{Kind: "rules", Target: "rules", For: 2}, map[string]float64{"offpath_rules_loads_total": 1}, false},
+	} {
+		c := recorded()
+		tt.fault.At = 10
+		c.result.Faults = []found.Fault{tt.fault}
+		c.samples = &samples{list: map[*part][]sample{}}
+		for _, p := range c.fleet.checkers {
+			after := map[string]float64{}
+			if p == c.fleet.checkers[1] {
+				after = tt.moves
+			}
+			c.samples.list[p] = []sample{{c.at(9), map[string]float64{}}, {c.at(11), after}, {c.at(50), map[string]float64{}}}
+		}
+		c.judgeVisible()
+		if bad := len(c.result.Violations) > 0; bad != tt.bad {
+			t.Errorf("%s: %+v", tt.what, c.result.Violations)
+		}
+	}
+}
+
+// The table of docs/reliability.md has all kinds, and all metrics in which they are seen.
+func TestSightsAreDocumented(t *testing.T) {
+	text, err := os.ReadFile("../../docs/reliability.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, look := range sights {
+		for _, kind := range look.kinds {
+			rows := regexp.MustCompile(`(?m)^\| (\w+, )*`+string(kind)+`[ ,].*$`).FindAllString(string(text), -1)
+			all := strings.Join(rows, "\n")
+			if strings.Contains(all, "as for a pause of Redis") {
+				for _, of := range onStore {
+					all += of.metric
+				}
+			}
+			for _, of := range look.any {
+				if !strings.Contains(all, of.metric) {
+					t.Errorf("%s: no row has %s", kind, of.metric)
+				}
+			}
+		}
 	}
 }

@@ -74,6 +74,7 @@ func (w *Worker) observeClock(ctx context.Context, sent, got int64, fleet storag
 		}
 	}
 	keep := w.clock.ObserveStore(sent, got, theirs, int64(fleet.Offset), keeper)
+	w.onRecord.Store(int64(fleet.Offset))
 	if time.Duration(keep) == fleet.Offset {
 		return
 	}

@@ -2,6 +2,7 @@ package aggregate
 
 import (
 	"sync"
+	"time"
 
 	"github.com/offpath-io/offpath/pkg/aggregate/storage"
 )
@@ -63,6 +64,9 @@ type Stats struct {
 	Checkers int
 	// Owned is how many shards' reports go to this worker first.
 	Owned int
+	// StoreOffset is how far the fleet's time is ahead of the store's clock, as on record there; 0
+	// until the store has been reached.
+	StoreOffset time.Duration
 	// Shards of the fleet; 0 until the store has been reached for the first time.
 	Shards int
 }

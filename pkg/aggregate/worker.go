@@ -24,7 +24,8 @@ import (
 type Worker struct {
 	o         Options
 	clock     fleet.Clock
-	clockless atomic.Bool // the store has no clock
+	clockless atomic.Bool  // the store has no clock
+	onRecord  atomic.Int64 // the offset of the fleet's time, in ns
 	checkers  *fleet.Checkers
 	quota     *limits.Quota
 	revisions limits.Revisions
@@ -214,6 +215,7 @@ func (w *Worker) Ready() error {
 func (w *Worker) Stats() Stats {
 	s := w.counters.snapshot()
 	s.Checkers = w.checkers.Live(w.latest())
+	s.StoreOffset = time.Duration(w.onRecord.Load())
 	if owned := w.owned.Load(); owned != nil {
 		for _, is := range *owned {
 			if is {

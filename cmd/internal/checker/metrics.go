@@ -11,9 +11,10 @@ import (
 
 // metrics are those of a participant: a snapshot at each scrape.
 type metrics struct {
-	stats     func() offpath.Stats
-	connected func() bool
-	mostLive  int // keys
+	stats      func() offpath.Stats
+	connected  func() bool
+	reconnects func() uint64
+	mostLive   int // keys
 }
 
 // Describe describes the metrics of one snapshot.
@@ -30,6 +31,8 @@ func (m metrics) Collect(out chan<- prometheus.Metric) {
 	c.gauge("live_keys_max", "Bound of live keys. Hits of further keys overflow.",
 		float64(m.mostLive))
 	c.gauge("nats_connected", "1 while connected to NATS, else 0.", oneIf(m.connected()))
+	c.count("nats_reconnects_total", "How often the connection to NATS was made again.",
+		int64(m.reconnects()))
 }
 
 // quotaMetrics are the metrics of the quota service. No label has a domain or a bucket.

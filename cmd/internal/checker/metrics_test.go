@@ -55,6 +55,7 @@ offpath_idle_keys 9
 offpath_unmatched_requests_total 44
 offpath_refresh_age_seconds 1.5
 offpath_nats_connected 0
+offpath_nats_reconnects_total 43
 offpath_rules 31
 offpath_rules_revision 30
 offpath_rules_loaded_timestamp_seconds 32
@@ -88,7 +89,7 @@ offpath_quota_buckets_turned_away_total 8
 			want[fmt.Sprintf(family, of[0])] = of[1]
 		}
 	}
-	m := metrics{func() offpath.Stats { return stats }, func() bool { return false }, 30}
+	m := metrics{func() offpath.Stats { return stats }, func() bool { return false }, func() uint64 { return 43 }, 30}
 	got := values(t, m)
 	quota := envoyquota.Stats{Streams: 1, Buckets: 2, Opened: 3, Refused: 4, Failed: 5, Allowed: 6, Denied: 7, TurnedAway: 8}
 	maps.Copy(got, values(t, quotaMetrics{func() envoyquota.Stats { return quota }}))
@@ -145,7 +146,7 @@ func TestSeriesAreBounded(t *testing.T) {
 	n := 9*4 + 2*4 + 1      // files of certificates and secrets, both logs of denials, the build
 	n += 4*27 + 2*17 + 6*12 // requests by status of HTTP and gRPC, and their times
 	for _, c := range []prometheus.Collector{
-		metrics{func() offpath.Stats { return stats }, func() bool { return true }, 10},
+		metrics{func() offpath.Stats { return stats }, func() bool { return true }, func() uint64 { return 0 }, 10},
 		quotaMetrics{func() envoyquota.Stats { return envoyquota.Stats{} }},
 		envoyMetrics{func() []envoylimit.Hits { return nil }},
 	} {

@@ -228,7 +228,7 @@ func (p *process) report(ctx context.Context) error {
 func (p *process) adminPart() daemon.Part {
 	p.registry.MustRegister(p.trust, admin.FileMetrics(p.files.States), metrics{
 		stats: p.participant.Stats, connected: func() bool { return p.conn().IsConnected() },
-		mostLive: p.maxLiveKeys,
+		reconnects: func() uint64 { return p.conn().Stats().Reconnects }, mostLive: p.maxLiveKeys,
 	}, envoyMetrics{p.adapters.envoyStats})
 	if p.denials != nil {
 		p.registry.MustRegister(logMetrics{p.denials})

@@ -55,8 +55,7 @@ func (p *process) own(started chan<- error) {
 	if err != nil {
 		return
 	}
-	// How it ended is of no interest: whoever misses the server reads the log.
-	_ = p.cmd.Wait()
+	_ = p.cmd.Wait() // its state says how it ended
 	close(p.done)
 }
 

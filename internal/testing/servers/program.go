@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"sync"
+	"syscall"
 	"time"
 )
 
@@ -114,6 +115,17 @@ func (p *Program) Running() bool { return p.process().running() }
 
 // Kill ends it at once, as a crash would.
 func (p *Program) Kill() error { return p.process().kill() }
+
+// ExitStatus is that of a program that has ended by itself or in order; -1 if it was killed, or runs.
+func (p *Program) ExitStatus() int {
+	if proc := p.process(); !proc.running() {
+		return proc.cmd.ProcessState.ExitCode()
+	}
+	return -1
+}
+
+// Reload asks the program to read its configuration again, by SIGHUP.
+func (p *Program) Reload() error { return p.process().signal(syscall.SIGHUP) }
 
 // Pause freezes the program, until Resume: its connections stay open, and nothing is answered. On a
 // system without such signals the error is errors.ErrUnsupported.

@@ -30,6 +30,8 @@ type RedisOptions struct {
 	// ask for a password, TLS or another port, since the server must be reachable to know that it
 	// is ready.
 	Args []string
+	// Env are variables of its environment, beside this process' own, as KEY=VALUE.
+	Env []string
 }
 
 // Redis is a private redis-server that keeps its data in memory only. Its methods may be called
@@ -37,6 +39,7 @@ type RedisOptions struct {
 type Redis struct {
 	binary string
 	args   []string
+	env    []string
 	port   int
 
 	mu   sync.Mutex
@@ -54,7 +57,7 @@ func StartRedis(ctx context.Context, options RedisOptions) (*Redis, error) {
 		return nil, fmt.Errorf("start redis: %w (install the package redis-server, or redis, 7.0 or newer)", err)
 	}
 	return onFreePort(func(port int) (*Redis, error) {
-		r := &Redis{binary: binary, args: options.Args, port: port}
+		r := &Redis{binary: binary, args: options.Args, env: options.Env, port: port}
 		if err := r.start(ctx); err != nil {
 			return nil, fmt.Errorf("start redis: %w", errors.Join(err, r.dir.remove()))
 		}
@@ -184,7 +187,7 @@ func (r *Redis) start(ctx context.Context) error {
 		"--bind", host, "--port", strconv.Itoa(r.port), "--dir", string(r.dir),
 		"--save", "", "--appendonly", "no", "--dbfilename", snapshotName,
 	}, r.args...)
-	proc, err := startProcess(r.binary, nil, nil, args...)
+	proc, err := startProcess(r.binary, nil, r.env, args...)
 	if err != nil {
 		return err
 	}

@@ -1,0 +1,196 @@
+package torture
+
+import (
+	"context"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/offpath-io/offpath/loadtest/torture/found"
+)
+
+// signal is something of a process' metrics that a fault can move.
+type signal struct {
+	metric string // as docs/reliability.md names it
+	value  func(m map[string]float64) float64
+}
+
+func of(series string) signal {
+	metric, _, _ := strings.Cut(series, "{")
+	return signal{metric, func(m map[string]float64) float64 { return m[series] }}
+}
+
+// What faults move.
+var (
+	started   = of("process_start_time_seconds")
+	connected = of("offpath_nats_connected")
+	again     = of("offpath_nats_reconnects_total")
+	fresh     = of(`offpath_freshness{state="fresh"}`)
+	silent    = signal{"offpath_refresh_age_seconds", func(m map[string]float64) float64 {
+		return min(float64(int64(m["offpath_refresh_age_seconds"])), 1) // a second or not
+	}}
+	repeated = of(`offpath_reports_total{outcome="repeated"}`)
+	unsent   = of(`offpath_reports_total{outcome="unsent"}`)
+	owned    = of("offpath_owned_shards")
+	redisUp  = of("offpath_redis_connected")
+	unapply  = of("offpath_apply_errors_total")
+	unlease  = of("offpath_lease_errors_total")
+	overflow = of("offpath_overflow_keys_total")
+	losses   = of("offpath_store_losses_total")
+	offset   = signal{"offpath_store_clock_offset_seconds", func(m map[string]float64) float64 {
+		return float64(int64(m["offpath_store_clock_offset_seconds"] * 20)) // it creeps
+	}}
+	slowly = signal{"offpath_apply_seconds", func(m map[string]float64) float64 {
+		return m["offpath_apply_seconds_count"] - m[`offpath_apply_seconds_bucket{le="0.128"}`]
+	}}
+	loads = of("offpath_rules_loads_total")
+	files = of("offpath_files_loads_total")
+	// up is Prometheus' own: whether a process answered at all.
+	up = signal{"up", func(map[string]float64) float64 { return 1 }}
+)
+
+const everybody = "everybody"
+
+// sight says in which metrics a fault is seen.
+type sight struct {
+	kinds []Kind
+	what  *regexp.Regexp // of target and detail
+	least time.Duration  // a shorter one need not be seen
+	whose string         // the kind of parts that show it, or everybody; "" for the target itself
+	any   []signal       // at least one of them moves
+}
+
+var (
+	daemon  = regexp.MustCompile(`^(checker|aggregator)-`)
+	always  = regexp.MustCompile("")
+	onStore = []signal{redisUp, unapply, unlease, slowly}
+)
+
+// sights are those of all faults that are to be seen. A fault of a nats-server or of a Sentinel alone,
+// and a connection lost to Redis, may be without any effect: the others go on.
+var sights = []sight{
+	{[]Kind{Kill, Stop, Version, Clock}, daemon, 0, "", []signal{started}},
+	{[]Kind{Pause}, daemon, 2 * time.Second, "", []signal{up}},
+	{[]Kind{Pause}, regexp.MustCompile("^redis:"), 4 * time.Second, "aggregator", onStore},
+	{[]Kind{Partition}, regexp.MustCompile(`^checker-\d and all nats`), 3 * time.Second, "",
+		[]signal{silent, fresh, repeated, unsent, connected}},
+	{[]Kind{Partition}, regexp.MustCompile(`^aggregator-\d and all nats`), 3 * time.Second, "aggregator",
+		[]signal{owned, connected}},
+	{[]Kind{Partition}, regexp.MustCompile(`^aggregator-\d and all redis`), 4 * time.Second, "aggregator", onStore},
+	{[]Kind{Cut}, daemon, 0, "", []signal{again, connected}},
+	{[]Kind{Lose, Rollback}, regexp.MustCompile(`[1-9]\d* hits lost`), 0, "aggregator", []signal{losses}},
+	{[]Kind{Full}, always, time.Second, "aggregator", []signal{overflow, unapply, unlease}},
+	{[]Kind{Disk, ReadOnly}, always, time.Second, "aggregator", []signal{unapply, unlease}},
+	{[]Kind{Failover, Kill}, regexp.MustCompile("promoted after"), 0, "aggregator", append(onStore[:4:4], losses)},
+	{[]Kind{StoreClock}, regexp.MustCompile(`by -?(\d+m)?[\d.]+s$`), 0, "aggregator", []signal{offset}},
+	{[]Kind{Rules}, always, time.Second, "checker", []signal{loads}},
+	{[]Kind{Secrets}, always, 0, everybody, []signal{files}},
+}
+
+// seenWithin is how long after a fault it is to be in the metrics; sampleEvery is how often they are
+// read.
+const seenWithin, sampleEvery = 10 * time.Second, 500 * time.Millisecond
+
+// sample is what a process' metrics were at one time.
+type sample struct {
+	at     time.Time
+	values map[string]float64 // of signals, by metric; nil: no answer
+}
+
+// samples are those of all parts.
+type samples struct {
+	mu   sync.Mutex
+	list map[*part][]sample
+}
+
+// watch reads the metrics of parts until ctx is done.
+func (s *samples) watch(ctx context.Context, parts []*part) {
+	for _, p := range parts {
+		go func() {
+			for ctx.Err() == nil {
+				s.take(ctx, p)
+				lasts(ctx, sampleEvery)
+			}
+		}()
+	}
+}
+
+func (s *samples) take(ctx context.Context, p *part) {
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	one := sample{at: time.Now()}
+	if m, err := p.metrics(ctx); err == nil {
+		one.values = map[string]float64{}
+		for _, look := range sights {
+			for _, signal := range look.any {
+				one.values[signal.metric] += signal.value(m)
+			}
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.list[p] = append(s.list[p], one)
+}
+
+// moved says whether a signal of a part changed in a time. One that did not answer changed only
+// whether it is up; what changed meanwhile is seen at its next answer.
+func (s *samples) moved(p *part, of signal, from, until time.Time) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	all := s.list[p]
+	first, _ := slices.BinarySearchFunc(all, from, func(a sample, t time.Time) int { return a.at.Compare(t) })
+	var before map[string]float64
+	for _, one := range all[max(first-1, 0):] {
+		switch {
+		case one.at.After(until):
+			return false
+		case one.values == nil && of.metric == up.metric:
+			return true
+		case one.values == nil:
+			continue
+		case before != nil && one.values[of.metric] != before[of.metric]:
+			return true
+		}
+		before = one.values
+	}
+	return false
+}
+
+// judgeVisible looks whether each fault is seen in metrics.
+func (c *campaign) judgeVisible() {
+	for _, f := range c.result.Faults {
+		for _, look := range sights {
+			if slices.Contains(look.kinds, Kind(f.Kind)) && look.what.MatchString(f.Target+": "+f.Detail) &&
+				f.For >= look.least.Seconds() && !c.sees(look, f) {
+				var metrics []string
+				for _, signal := range look.any {
+					metrics = append(metrics, signal.metric)
+				}
+				c.violate(c.time(f.At), "each fault is visible in metrics", "%s of %s, %.1f s: none of %s moved",
+					f.Kind, f.Target, f.For, strings.Join(metrics, ", "))
+			}
+		}
+	}
+}
+
+// sees says whether a part that is to show a fault does.
+func (c *campaign) sees(look sight, f found.Fault) bool {
+	from, until := c.time(f.At), c.time(f.At+f.For).Add(seenWithin)
+	if c.o.Untimed {
+		until = until.Add(seenWithin)
+	}
+	shows := func(p *part) bool {
+		return slices.ContainsFunc(look.any, func(of signal) bool { return c.samples.moved(p, of, from, until) })
+	}
+	return slices.ContainsFunc(c.fleet.daemons(), func(p *part) bool {
+		whose := look.whose == "" && strings.HasPrefix(f.Target, p.name) ||
+			look.whose == partKind(p.name) || look.whose == everybody
+		return whose && shows(p)
+	})
+}
+
+func (c *campaign) time(seconds float64) time.Time {
+	return c.start.Add(time.Duration(seconds * float64(time.Second)))
+}
