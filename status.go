@@ -99,6 +99,7 @@ func decisions(byLabel map[string]check.RuleStats) (list []status.Decisions) {
 		if r.Allowed+r.Denied+r.Charged > 0 {
 			list = append(list, status.Decisions{
 				Rule: label, Allowed: r.Allowed, Denied: r.Denied, Charged: r.Charged,
+				False: r.FalseDenials, Lost: r.Lost + r.Overflow,
 			})
 		}
 	}

@@ -9,12 +9,14 @@ import (
 	"fmt"
 	"io/fs"
 	"net/http"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
 
 	"github.com/offpath-io/offpath/cmd/internal/reply"
 	"github.com/offpath-io/offpath/internal/blocks"
+	"github.com/offpath-io/offpath/internal/uplot"
 	"github.com/offpath-io/offpath/pkg/aggregate"
 )
 
@@ -47,12 +49,22 @@ func (c *Console) Handler(other http.Handler) http.Handler {
 	handle("GET /api/stream", c.serveStream(new(atomic.Int64)))
 	handle("GET /api/rules", http.HandlerFunc(c.serveRules))
 	handle("GET /api/key", http.HandlerFunc(c.serveKey))
+	handle("GET /api/history", http.HandlerFunc(c.serveHistory))
+	handle("GET /api/whatif", http.HandlerFunc(c.serveWhatIf))
 	handle("POST /api/token", c.change(func(_ context.Context, who Who, _ *order) (any, error) { return who, nil }))
 	handle("POST /api/block", c.change(c.blockFor))
 	handle("POST /api/unblock", c.change(c.unblockFor))
 	handle("POST /api/reset", c.change(c.resetFor))
-	for _, name := range []string{"/{$}", "/console.css", "/console.js", "/icon.svg"} {
-		handle("GET "+name, static)
+	entries, err := fs.ReadDir(files, ".")
+	if err != nil {
+		panic(err) // unreachable, likewise
+	}
+	handle("GET /{$}", static)
+	for _, e := range entries {
+		handle("GET /"+e.Name(), static)
+	}
+	for _, name := range []string{uplot.Script, uplot.Style, uplot.License} {
+		handle("GET /uplot/"+name, http.StripPrefix("/uplot/", http.FileServerFS(uplot.Files)))
 	}
 	mux.Handle("/", other)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -151,6 +163,32 @@ func (c *Console) serveKey(w http.ResponseWriter, r *http.Request) {
 	reply.JSON(w, http.StatusOK, found)
 }
 
+// serveHistory serves a span of the history, of a rule or the fleet.
+func (c *Console) serveHistory(w http.ResponseWriter, r *http.Request) {
+	query := r.URL.Query()
+	s, ok := c.picture.history.Read(query.Get("span"), query.Get("rule"), c.o.Worker.Now())
+	if !ok {
+		reply.Error(w, http.StatusBadRequest, "want a span of 15m, 1h or 24h")
+		return
+	}
+	reply.JSON(w, http.StatusOK, s)
+}
+
+func (c *Console) serveWhatIf(w http.ResponseWriter, r *http.Request) {
+	query := r.URL.Query()
+	limit, err := strconv.ParseInt(query.Get("limit"), 10, 64)
+	if err != nil {
+		reply.Error(w, http.StatusBadRequest, ErrLimit.Error())
+		return
+	}
+	answer, err := c.WhatIf(query.Get("rule"), limit)
+	if err != nil {
+		reply.Error(w, statusOf(err), err.Error())
+		return
+	}
+	reply.JSON(w, http.StatusOK, answer)
+}
+
 // errBase64 is for a key that is not as it says.
 var errBase64 = errors.New("key_base64 is not base64")
 
@@ -170,7 +208,7 @@ func statusOf(err error) int {
 	switch {
 	case errors.Is(err, ErrRule), errors.Is(err, blocks.ErrNoBlock):
 		return http.StatusNotFound
-	case errors.Is(err, aggregate.ErrKey), errors.Is(err, blocks.ErrBlock):
+	case errors.Is(err, aggregate.ErrKey), errors.Is(err, blocks.ErrBlock), errors.Is(err, ErrLimit):
 		return http.StatusBadRequest
 	case errors.Is(err, blocks.ErrNoKey):
 		return http.StatusForbidden

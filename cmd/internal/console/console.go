@@ -102,6 +102,7 @@ func New(o Options) (*Console, error) {
 		o: o, part: ownPart(), picture: newPicture(time.Now), rules: newRuleBook(), bucket: bucket,
 		why: "not read yet", stopping: make(chan struct{}),
 	}
+	c.picture.fleet = o.Worker.Now
 	c.diary = newDiary(o.Conn, o.Namespace)
 	c.operator = NewOperator(bucket, o.Worker.Now, func(ctx context.Context, r Record) error {
 		o.Log.Info("audit", r.attributes()...)
@@ -137,6 +138,7 @@ func (c *Console) Run(ctx context.Context) error {
 	group.Go(func() error { return c.diary.read(ctx) })
 	group.Go(func() error { return c.serveCommands(ctx) })
 	group.Go(func() error { return c.draw(ctx) })
+	group.Go(func() error { return c.keepHistory(ctx) })
 	return group.Wait()
 }
 
@@ -148,15 +150,25 @@ func (c *Console) hear(s status.Checker) {
 	}
 }
 
-// draw adds to the past that is drawn, at each slot of it.
+// draw adds to the past that is drawn, at each slot of it, and to the history that somebody has
+// listened.
 func (c *Console) draw(ctx context.Context) error {
-	ticker := time.NewTicker(slotLength)
+	ticker := time.NewTicker(tick)
 	defer ticker.Stop()
+	slot, last := time.Now(), c.o.Worker.Now()
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-ticker.C:
+		}
+		now := c.o.Worker.Now()
+		if c.o.Conn.IsConnected() && now.Sub(last) < slotLength { // the fleet's time may step once
+			c.picture.history.Listen(last, now)
+		}
+		last = now
+		if time.Since(slot) >= slotLength {
+			slot = time.Now()
 			c.picture.nextSlot()
 		}
 	}

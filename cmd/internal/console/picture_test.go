@@ -117,7 +117,9 @@ func TestTopKeysAddUp(t *testing.T) {
 	for i := range 100 {
 		many.List = append(many.List, status.Key{Rule: "r", Key: status.Text(fmt.Sprint(i)), Count: int64(i)})
 	}
-	if top := merge([]*status.Keys{&many}); len(top) != topShown || top[0].key != "99" {
+	p := newPicture((&at{noon}).now)
+	p.aggregator(status.Aggregator{Part: status.Part{Name: "x"}, Used: many})
+	if top := p.view().Used; len(top) != topShown || top[0].Key != "99" {
 		t.Errorf("%v", top)
 	}
 }

@@ -126,7 +126,7 @@ func (p *picture) topKeysLocked(now time.Time) (used, denied []topKey) {
 	return merge(ofUsed), merge(ofDenied)
 }
 
-// merge adds up how often keys came per second.
+// merge adds up how often keys came per second, the most frequent first.
 func merge(lists []*status.Keys) []topKey {
 	sums := make(map[keyID]float64)
 	for _, l := range lists {
@@ -142,5 +142,5 @@ func merge(lists []*status.Keys) []topKey {
 	slices.SortFunc(top, func(a, b topKey) int {
 		return cmp.Or(cmp.Compare(b.rate, a.rate), cmp.Compare(a.rule, b.rule), cmp.Compare(a.key, b.key))
 	})
-	return top[:min(len(top), topShown)]
+	return top
 }

@@ -3,6 +3,7 @@ package console
 import (
 	"cmp"
 	"encoding/json"
+	"maps"
 	"math"
 	"slices"
 	"sync"
@@ -22,15 +23,18 @@ type View struct {
 	Connected bool `json:"connected"`
 	// CanChange says that there are tokens, with which keys may be blocked and reset.
 	CanChange   bool             `json:"can_change"`
+	Verdict     Verdict          `json:"verdict"`
 	Heard       Heard            `json:"heard"`
 	Checkers    []CheckerView    `json:"checkers"`
 	Aggregators []AggregatorView `json:"aggregators"`
 	Rules       []RuleView       `json:"rules"`
 	// Counters names all rules and overrides that keys can be looked up under.
-	Counters []string    `json:"counters"`
-	Used     []TopView   `json:"used"`
-	Denied   []TopView   `json:"denied"`
-	Blocks   []BlockView `json:"blocks"`
+	Counters []string  `json:"counters"`
+	Used     []TopView `json:"used"`
+	Denied   []TopView `json:"denied"`
+	// Near are the keys nearest to their limits, or beyond them, of the last minute.
+	Near   []status.Near `json:"near"`
+	Blocks []BlockView   `json:"blocks"`
 	// BlocksWhy is why blocks cannot be read, "" if they can.
 	BlocksWhy string   `json:"blocks_why,omitempty"`
 	Book      BookView `json:"book"`
@@ -47,6 +51,10 @@ type Heard struct {
 	Hellos int `json:"hellos"`
 	// Blocks is how many keys are blocked.
 	Blocks int `json:"blocks"`
+	// Limited is how many keys were denied anything in the last minute, and Near how many were near
+	// their limit, of those that parts tell of.
+	Limited int `json:"limited"`
+	Near    int `json:"near"`
 	// Rules is how many rules anything was decided under.
 	Rules   int   `json:"rules"`
 	Allowed int64 `json:"allowed"`
@@ -128,6 +136,8 @@ func (c *Console) View() View {
 			v.Rules[i].Limit = new(r.wire())
 		}
 	}
+	_, lately := c.picture.history.Lately(lately, c.o.Worker.Now())
+	v.Verdict = judge(&v, lately, c.picture.lastFull())
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	v.BlocksWhy, v.Blocks = c.why, []BlockView{}
@@ -228,8 +238,29 @@ func (p *picture) view() View {
 	v.Aggregators = v.Aggregators[:min(len(v.Aggregators), most)]
 	v.Heard.Rules, v.Rules = len(rules), p.rulesOfLocked(rules)
 	used, denied := p.topKeysLocked(now)
+	v.Heard.Limited = len(denied)
+	used, denied = used[:min(len(used), topShown)], denied[:min(len(denied), topShown)]
 	v.Used, v.Denied = p.topViews(used, p.past.used), p.topViews(denied, p.past.denied)
+	v.Near, v.Heard.Near = p.nearLocked(now)
 	return v
+}
+
+// nearLocked returns the keys that are nearest to their limits, and how many are near.
+func (p *picture) nearLocked(now time.Time) (list []status.Near, all int) {
+	known := make(map[keyID]status.Near)
+	for _, h := range p.aggregators {
+		if isSilent(&h.Part, h.at, now) {
+			continue
+		}
+		for _, k := range h.Near { // after a change of owner two may tell of it
+			if id := (keyID{k.Rule, string(k.Key)}); k.Count >= known[id].Count {
+				known[id] = k
+			}
+		}
+	}
+	list = slices.AppendSeq([]status.Near{}, maps.Values(known))
+	slices.SortFunc(list, byUse)
+	return list[:min(len(list), topShown)], len(list)
 }
 
 // trouble is 1 for a checker that something is wrong with.
