@@ -100,6 +100,7 @@ func (c *config) addRulesFlags(s *pflag.FlagSet) {
 		"files, what checkers say of their files is all that is known",
 		flags.OneOf(fromNATS, fromFiles))
 	c.rulesKeys.AddPublic(s, signing.Rules)
+	c.rulesKeys.AddSigning(s, signing.Rules)
 	c.entriesKeys.AddPublic(s, signing.Entries)
 	c.entriesKeys.AddSigning(s, signing.Entries)
 }
@@ -108,7 +109,7 @@ func (c *config) addAdminFlags(s *pflag.FlagSet) {
 	flags.Add(s, &c.admin, "admin", "`ADDRESS` of the console, /metrics, /healthz and /readyz",
 		flags.Address)
 	s.StringVar(&c.tokenFile, "console-token-file", "", "`FILE` with the tokens of the people who "+
-		"may block and reset keys at the console, NAME:TOKEN or TOKEN, one each line; without "+
+		"may block and reset keys, and write rules, at the console, NAME:TOKEN or TOKEN, one each line; without "+
 		"any it only shows")
 	flags.AddSecret(s, &c.tokens, "console-token", "such tokens themselves")
 	s.StringVar(&c.consoleHosts, "console-host", "", "`NAMES` that browsers may use for the "+

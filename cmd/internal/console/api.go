@@ -16,6 +16,7 @@ import (
 
 	"github.com/offpath-io/offpath/cmd/internal/reply"
 	"github.com/offpath-io/offpath/internal/blocks"
+	"github.com/offpath-io/offpath/internal/natssource"
 	"github.com/offpath-io/offpath/internal/uplot"
 	"github.com/offpath-io/offpath/pkg/aggregate"
 )
@@ -28,6 +29,9 @@ const (
 	maxStreams = 100
 	// maxBody is the most bytes of a request's body.
 	maxBody = 16 << 10
+	// maxRulesBody is the same for one with rules, whose text may be half of it: JSON has to escape
+	// line breaks.
+	maxRulesBody = 2 * natssource.MaxSize
 	// streamTimeout is how long a page that is behind may take to read.
 	streamTimeout = 10 * time.Second
 )
@@ -55,6 +59,8 @@ func (c *Console) Handler(other http.Handler) http.Handler {
 	handle("POST /api/block", c.change(c.blockFor))
 	handle("POST /api/unblock", c.change(c.unblockFor))
 	handle("POST /api/reset", c.change(c.resetFor))
+	handle("POST /api/rules/diff", changeBy(c, maxRulesBody, c.diffRules))
+	handle("POST /api/rules/apply", changeBy(c, maxRulesBody, c.applyRules))
 	entries, err := fs.ReadDir(files, ".")
 	if err != nil {
 		panic(err) // unreachable, likewise
@@ -203,16 +209,24 @@ func keyOf(text, base64Text string) (string, error) {
 	return string(data), nil
 }
 
+func isConflict(err error) bool {
+	_, ok := errors.AsType[*natssource.ConflictError](err)
+	return ok
+}
+
 // statusOf is an error's.
 func statusOf(err error) int {
 	switch {
+	case errors.Is(err, errBadRules), errors.Is(err, natssource.ErrTooLarge):
+		return http.StatusUnprocessableEntity
 	case errors.Is(err, ErrRule), errors.Is(err, blocks.ErrNoBlock):
 		return http.StatusNotFound
-	case errors.Is(err, aggregate.ErrKey), errors.Is(err, blocks.ErrBlock), errors.Is(err, ErrLimit):
+	case errors.Is(err, aggregate.ErrKey), errors.Is(err, blocks.ErrBlock), errors.Is(err, ErrLimit),
+		errors.Is(err, errBase64), errors.Is(err, errTwoKeys):
 		return http.StatusBadRequest
-	case errors.Is(err, blocks.ErrNoKey):
+	case errors.Is(err, blocks.ErrNoKey), errors.Is(err, errSigned):
 		return http.StatusForbidden
-	case errors.Is(err, blocks.ErrFull):
+	case errors.Is(err, blocks.ErrFull), errors.Is(err, errFileRules), isConflict(err):
 		return http.StatusConflict
 	case errors.Is(err, ErrUnwritten):
 		return http.StatusInternalServerError

@@ -40,7 +40,7 @@ type Worker interface {
 	Now() time.Time
 }
 
-// Options make a Console. All but Hosts, verifiers and key, SetRules, Heard and Log are required.
+// Options make a Console. All but Hosts, verifiers and keys, SetRules, Heard and Log are required.
 type Options struct {
 	Conn      *nats.Conn
 	Namespace string
@@ -56,6 +56,9 @@ type Options struct {
 	// for anything to be blocked.
 	RulesVerifier, EntriesVerifier *signature.Verifier
 	EntriesKey                     func() *signature.Key
+	// RulesKey gives the key that signs rules; nil: none, so rules that are signed cannot be
+	// written here.
+	RulesKey func() *signature.Key
 	// SetRules is told of the rules in the bucket whenever they change. They count, and what
 	// statuses say of them does not. Nil: rules are not from the bucket, and statuses are believed.
 	SetRules func([]storage.Rule)
