@@ -140,7 +140,7 @@ func (c *Console) Run(ctx context.Context) error {
 	group.Go(func() error { return c.keepBucket(ctx) })
 	group.Go(func() error { return c.diary.read(ctx) })
 	group.Go(func() error { return c.serveCommands(ctx) })
-	group.Go(func() error { return c.draw(ctx) })
+	group.Go(func() error { return c.listen(ctx) })
 	group.Go(func() error { return c.keepHistory(ctx) })
 	return group.Wait()
 }
@@ -153,12 +153,14 @@ func (c *Console) hear(s status.Checker) {
 	}
 }
 
-// draw adds to the past that is drawn, at each slot of it, and to the history that somebody has
-// listened.
-func (c *Console) draw(ctx context.Context) error {
+// forgetEvery is how often silent parts are forgotten.
+const forgetEvery = 5 * time.Second
+
+// listen adds to the history that somebody listens, and forgets who is silent, until ctx is done.
+func (c *Console) listen(ctx context.Context) error {
 	ticker := time.NewTicker(tick)
 	defer ticker.Stop()
-	slot, last := time.Now(), c.o.Worker.Now()
+	forgot, last := time.Now(), c.o.Worker.Now()
 	for {
 		select {
 		case <-ctx.Done():
@@ -166,13 +168,13 @@ func (c *Console) draw(ctx context.Context) error {
 		case <-ticker.C:
 		}
 		now := c.o.Worker.Now()
-		if c.o.Conn.IsConnected() && now.Sub(last) < slotLength { // the fleet's time may step once
+		if c.o.Conn.IsConnected() && now.Sub(last) < forgetEvery { // the fleet's time may step once
 			c.picture.history.Listen(last, now)
 		}
 		last = now
-		if time.Since(slot) >= slotLength {
-			slot = time.Now()
-			c.picture.nextSlot()
+		if time.Since(forgot) >= forgetEvery {
+			forgot = time.Now()
+			c.picture.forget()
 		}
 	}
 }

@@ -35,7 +35,6 @@ type picture struct {
 	mu          sync.Mutex
 	checkers    map[string]*heardChecker
 	aggregators map[string]*heardAggregator
-	past        past
 	demand      *demand
 	held        int           // bytes, about, of checkers and aggregators
 	set         []status.Rule // told last: checkers of a fleet have the same
@@ -61,7 +60,7 @@ type heardAggregator struct {
 
 func newPicture(now func() time.Time) *picture {
 	return &picture{
-		now: now, fleet: now, history: history.New(), demand: newDemand(), checkers: make(map[string]*heardChecker), aggregators: make(map[string]*heardAggregator), past: newPast(),
+		now: now, fleet: now, history: history.New(), demand: newDemand(), checkers: make(map[string]*heardChecker), aggregators: make(map[string]*heardAggregator),
 	}
 }
 
@@ -114,7 +113,6 @@ func (p *picture) compare(h *heardChecker, s status.Checker, size int) *heardChe
 			before = &status.Decisions{}
 		}
 		more := decisions{max(r.Allowed-before.Allowed, 0), max(r.Denied-before.Denied, 0)}
-		p.past.addRule(r.Rule, more)
 		p.addToHistory(r.Rule, next.at.Sub(h.at), history.Point{
 			Allowed: float64(more.allowed), Denied: float64(more.denied),
 			False: float64(max(r.False-before.False, 0)), Lost: float64(max(r.Lost-before.Lost, 0)),
@@ -238,8 +236,8 @@ func isSilent(p *status.Part, at, now time.Time) bool {
 	return now.Sub(at) > max(silentAfter*time.Duration(p.Every)*time.Millisecond, silentAfter*time.Second)
 }
 
-// nextSlot forgets who has been silent for long, and moves the past on.
-func (p *picture) nextSlot() {
+// forget forgets who has been silent for long, and notes what the busiest keys ask for.
+func (p *picture) forget() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := p.now()
@@ -255,7 +253,6 @@ func (p *picture) nextSlot() {
 	}
 	used, denied := p.topKeysLocked(now)
 	p.demand.note(now, used, denied)
-	p.past.next(used[:min(len(used), topShown)], denied[:min(len(denied), topShown)])
 }
 
 // rulesHeard are the rules that checkers and aggregators tell of, the newest revision of each.
