@@ -23,10 +23,12 @@ type rulesOrder struct {
 // RulesDiff is what a set changes.
 type RulesDiff struct {
 	// Revision is the one that it was compared with, or that it has become.
-	Revision uint64       `json:"revision"`
-	Rules    int          `json:"rules"`
-	Same     bool         `json:"same"` // to the letter
-	Changes  []RuleChange `json:"changes"`
+	Revision uint64 `json:"revision"`
+	Rules    int    `json:"rules"`
+	Same     bool   `json:"same"` // to the letter
+	// Refused says why it is not a good set; the rest is empty then.
+	Refused string       `json:"refused,omitempty"`
+	Changes []RuleChange `json:"changes"`
 }
 
 // RuleChange is what becomes of one rule.
@@ -73,7 +75,11 @@ func (c *Console) diffRules(_ context.Context, _ Who, o *rulesOrder) (any, error
 	if c.o.SetRules == nil {
 		return nil, errFileRules
 	}
-	return c.rules.compare([]byte(o.Text))
+	d, err := c.rules.compare([]byte(o.Text))
+	if errors.Is(err, errBadRules) { // which is an answer
+		return RulesDiff{Refused: err.Error(), Changes: []RuleChange{}}, nil
+	}
+	return d, err
 }
 
 // applyRules writes a set, and writes down who did.

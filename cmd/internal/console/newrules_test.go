@@ -57,6 +57,7 @@ func TestNewRules(t *testing.T) {
 	step("no token", "/api/rules/diff", "", order(oneRule, 0), 401, "token")
 	step("no token", "/api/rules/apply", "", order(oneRule, 0), 401, "token")
 	step("no rules", "/api/rules/apply", good, order("rules: [{name: 5", 0), 422, "refused")
+	step("no rules", "/api/rules/diff", good, order("rules:\n  - name: a\n    limt: 5", 0), 200, `"refused":"refused: `)
 	step("the first", "/api/rules/diff", good, order(oneRule, 0), 200, `"what":"added"`)
 	step("the first", "/api/rules/apply", good, order(oneRule, 0), 200, `"revision":1`)
 	daemontest.Eventually(t, "the console has the set", func() bool { return c.rules.view().Revision == 1 })

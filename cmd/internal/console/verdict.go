@@ -209,9 +209,18 @@ func healthy(v *View) string {
 	for _, a := range v.Aggregators {
 		behind = max(behind, a.Behind)
 	}
-	late := "There is nothing to count."
-	if behind >= 0 {
+	unreported := 0
+	for _, c := range v.Checkers {
+		if !c.Silent {
+			unreported += int(c.Unreported)
+		}
+	}
+	late := "Everything is counted."
+	switch {
+	case behind >= 0:
 		late = "The newest hits were counted after " + seconds(behind) + "."
+	case unreported > 0:
+		late = counted(unreported, "hit waits", "hits wait") + " to be reported."
 	}
 	return "All limits hold. " + limited + " " + late
 }

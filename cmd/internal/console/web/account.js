@@ -55,8 +55,9 @@ export function comeBack() {
   if (token && !who) signIn();
 }
 
-$('sign-in').addEventListener('submit', (event) => {
+$('sign-in').querySelector('form').addEventListener('submit', (event) => {
   event.preventDefault();
+  $('sign-in').open = false;
   token = $('token').value.trim();
   $('token').value = '';
   signIn();

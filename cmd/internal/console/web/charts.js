@@ -24,6 +24,7 @@ class Chart {
     this.out = 'read-' + name;
     this.unit = unit;
     this.lines = lines;
+    this.values = lines.map(() => []);
     const y = {...axis(3), values: (u, places) => places.map((v) => v >= 10000 ? few.format(v / 1000) + 'k' : few.format(v) + (unit === '%' ? ' %' : ''))};
     const x = {...axis(2), values: (u, places) => places.map((s) => clock.format(s * 1000))};
     this.plot = new uPlot({
@@ -39,13 +40,23 @@ class Chart {
     this.el.addEventListener('keydown', (event) => this.key(event));
   }
 
-  draw(at, lists) { this.plot.setData([at, ...lists]); }
+  // draw draws lists of values. One of nothing but zeros has no line, which would cover others, and the legend says so.
+  draw(at, lists) {
+    this.values = lists;
+    const legend = this.el.parentElement.querySelectorAll('.legend li');
+    this.plot.setData([at, ...lists.map((list, k) => {
+      const none = !list.some((v) => v > 0);
+      legend[k].querySelector('.swatch').toggleAttribute('hidden', none);
+      legend[k].classList.toggle('none', none);
+      return none ? list.map(() => null) : list;
+    })]);
+  }
 
   // tell tells the values at the cursor in words.
   tell() {
-    const i = this.plot.cursor.idx, [at, ...lists] = this.plot.data;
+    const i = this.plot.cursor.idx, at = this.plot.data[0], lists = this.values;
     if (i == null || at[i] == null) { set(this.out, ''); return; }
-    const values = this.lines.map((l, k) => l.name + ' ' + (lists[k][i] == null ? 'not known' : few.format(lists[k][i]) + ' ' + this.unit));
+    const values = this.lines.map((l, k) => l.name + ' ' + (lists[k][i] == null ? '–' : few.format(lists[k][i]) + ' ' + this.unit));
     set(this.out, exactly.format(at[i] * 1000) + ': ' + values.join(', '));
   }
 

@@ -153,7 +153,12 @@ export function filter() {
   if ($('found-rows').textContent !== words) $('found-rows').textContent = words;
 }
 
-$('look').addEventListener('submit', (event) => { event.preventDefault(); lookUp(); });
+$('look').addEventListener('submit', (event) => {
+  event.preventDefault();
+  query = '';
+  filter();
+  lookUp();
+});
 $('key').addEventListener('input', () => { query = $('key').value; filter(); });
 document.addEventListener('keydown', (event) => {
   const typing = event.target.closest('input, select, textarea');

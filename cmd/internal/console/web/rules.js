@@ -77,6 +77,7 @@ async function compare() {
   forgetDiff();
   try {
     const d = await change('rules/diff', {text});
+    if (d.refused) { $('diff').replaceChildren(make('p', {kind: 'bad text', text: d.refused})); return; }
     const head = d.same ? 'This is the set in force already.' : d.changes.length
       ? 'Compared with revision ' + d.revision + ', of ' + d.rules + ' rules:' : 'No rule changes; only the text does.';
     $('diff').replaceChildren(make('p', {text: head}), make('ul', {kind: 'changes'}, ...d.changes.map(changeRow)));
