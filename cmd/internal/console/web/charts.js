@@ -28,7 +28,7 @@ class Chart {
     const y = {...axis(3), values: (u, places) => places.map((v) => v >= 10000 ? few.format(v / 1000) + 'k' : few.format(v) + (unit === '%' ? ' %' : ''))};
     const x = {...axis(2), values: (u, places) => places.map((s) => clock.format(s * 1000))};
     this.plot = new uPlot({
-      width: this.el.clientWidth, height: this.el.clientHeight, legend: {show: false}, padding: [8, 12, 0, 0],
+      width: this.el.clientWidth, height: this.el.clientHeight, legend: {show: false}, padding: [8, 24, 0, 0],
       cursor: {y: false, drag: {x: false, y: false}, sync: {key: 'time'}, points: {size: 7}},
       scales: {y: {range: (u, min, max) => [0, Math.max(max * 1.1, least)]}},
       axes: [x, y],
