@@ -84,7 +84,7 @@ func (f *deployed) startChecker(name string, flags ...string) *daemontest.Daemon
 func (f *deployed) stop() {
 	f.Helper()
 	f.fleet.stop()
-	f.neverLogs("level=WARN|level=ERROR|(?i:permission)")
+	f.neverLogs("level=WARN|level=ERROR|(?i:permission)|history is not kept")
 }
 
 // neverLogs holds that nobody has logged a pattern.

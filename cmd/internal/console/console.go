@@ -168,7 +168,7 @@ func (c *Console) listen(ctx context.Context) error {
 		case <-ticker.C:
 		}
 		now := c.o.Worker.Now()
-		if c.o.Conn.IsConnected() && now.Sub(last) < forgetEvery { // the fleet's time may step once
+		if c.o.Conn.IsConnected() && now.Sub(last) < forgetAfter { // the fleet's time may step once
 			c.picture.history.Listen(last, now)
 		}
 		last = now
