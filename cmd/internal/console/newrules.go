@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/nats-io/nats.go/jetstream"
+
 	"github.com/offpath-io/offpath/internal/natssource"
 	"github.com/offpath-io/offpath/pkg/rules"
 	"github.com/offpath-io/offpath/pkg/rules/envoyrules"
@@ -105,6 +107,9 @@ func (c *Console) applyRules(ctx context.Context, who Who, o *rulesOrder) (any, 
 		var failed error
 		if failed = bucket.CheckSize([]byte(o.Text)); failed == nil {
 			d.Revision, failed = bucket.Put(ctx, []byte(o.Text), o.Revision)
+		}
+		if errors.Is(failed, jetstream.ErrNoStreamResponse) {
+			failed = fmt.Errorf("%w: the accounts of NATS may not let aggregators write rules, or JetStream is off", failed)
 		}
 		return fmt.Sprintf("revision %d, %s", d.Revision, counted(len(d.Changes), "rule changed", "rules changed")), failed
 	})
