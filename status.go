@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	// topKeys is how many keys a status names.
+	// topKeys is how many keys a status names; consoles know it (deniedTold).
 	topKeys = 30
 	// setEvery is how many statuses it takes until the rules are named again, for consoles that
 	// have begun to listen meanwhile.

@@ -21,6 +21,8 @@ const (
 	forgetAfter = time.Minute
 	// maxParts bounds the parts of each kind; others are not seen.
 	maxParts = 20_000
+	// maxOver bounds what one status may add to an estimate: sums stay numbers.
+	maxOver = 1e12
 	// maxHeld bounds what is kept of all parts, in bytes, about: the parts that would be beyond it
 	// are not seen. A thousand checkers with a thousand rules each take half of it.
 	maxHeld = 256 << 20
@@ -171,7 +173,7 @@ func (p *picture) compareAggregator(h, next *heardAggregator) {
 	}
 	for i := range next.Rules {
 		r := &next.Rules[i]
-		p.addToHistory(r.Name, next.at.Sub(h.at), history.Point{Over: max(r.Over-was[r.Name], 0)})
+		p.addToHistory(r.Name, next.at.Sub(h.at), history.Point{Over: min(max(r.Over-was[r.Name], 0), maxOver)})
 	}
 }
 

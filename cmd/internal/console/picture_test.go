@@ -106,6 +106,14 @@ func TestTopKeysAddUp(t *testing.T) {
 		many.List = append(many.List, status.Key{Rule: "r", Key: status.Text(fmt.Sprint(i)), Count: int64(i)})
 	}
 	p := newPicture((&at{noon}).now)
+	p.checker(status.Checker{Part: status.Part{Name: "few"}, Denied: status.Keys{List: many.List[:deniedTold-1]}})
+	if h := p.view().Heard; h.Limited != deniedTold-1 || h.LimitedMore {
+		t.Errorf("%+v", h)
+	}
+	p.checker(status.Checker{Part: status.Part{Name: "full"}, Denied: status.Keys{List: many.List[:deniedTold]}})
+	if h := p.view().Heard; h.Limited != deniedTold || !h.LimitedMore {
+		t.Errorf("%+v", h)
+	}
 	p.aggregator(status.Aggregator{Part: status.Part{Name: "x"}, Used: many})
 	if top := p.view().Used; len(top) != topShown || top[0].Key != "99" {
 		t.Errorf("%v", top)

@@ -8,8 +8,12 @@ import (
 	"github.com/offpath-io/offpath/internal/status"
 )
 
-// topShown is how many keys of each kind are shown.
-const topShown = 20
+const (
+	// topShown is how many keys of each kind are shown.
+	topShown = 20
+	// deniedTold is how many denied keys a checker tells of at most.
+	deniedTold = 30
+)
 
 type keyID struct{ rule, key string }
 

@@ -205,6 +205,9 @@ func healthy(v *View) string {
 	limited, behind := "No key is being limited.", int64(-1)
 	if n := v.Heard.Limited; n > 0 {
 		limited = counted(n, "key is", "keys are") + " being limited."
+		if v.Heard.LimitedMore {
+			limited = "At least " + limited
+		}
 	}
 	for _, a := range v.Aggregators {
 		behind = max(behind, a.Behind)

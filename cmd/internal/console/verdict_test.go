@@ -42,6 +42,8 @@ func TestVerdict(t *testing.T) {
 		{"some wait", func(v *View, _ map[string]history.Point, _ *time.Time) {
 			v.Aggregators[1].Behind, v.Checkers[0].Unreported, v.Checkers[1].Unreported = -1, 2, 3
 		}, Good, "All limits hold. 3 keys are being limited. 5 hits wait to be reported.", "", 0},
+		{"more than are told of", func(v *View, _ map[string]history.Point, _ *time.Time) { v.Heard.LimitedMore = true }, Good,
+			"All limits hold. At least 3 keys are being limited. The newest hits were counted after 40 ms.", "", 0},
 		{"one key", func(v *View, _ map[string]history.Point, _ *time.Time) { v.Heard.Limited = 1 }, Good,
 			"All limits hold. 1 key is being limited. The newest hits were counted after 40 ms.", "", 0},
 		{"no checker", func(v *View, _ map[string]history.Point, _ *time.Time) { v.Checkers, v.Heard = nil, Heard{} }, Good,

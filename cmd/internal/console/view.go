@@ -55,6 +55,8 @@ type Heard struct {
 	// their limit, of those that parts tell of.
 	Limited int `json:"limited"`
 	Near    int `json:"near"`
+	// LimitedMore says that there may be more of the former than parts tell of.
+	LimitedMore bool `json:"limited_more,omitempty"`
 	// Rules is how many rules anything was decided under.
 	Rules   int   `json:"rules"`
 	Allowed int64 `json:"allowed"`
@@ -214,6 +216,7 @@ func (p *picture) view() View {
 		} else {
 			v.Heard.Checkers++
 			c.Allowed, c.Denied, c.Rate = addUp(rules, h)
+			v.Heard.LimitedMore = v.Heard.LimitedMore || len(h.Denied.List) >= deniedTold
 			v.Heard.Allowed += c.Allowed
 			v.Heard.Denied += c.Denied
 		}
