@@ -39,7 +39,8 @@ type Verdict struct {
 type Finding struct {
 	State State  `json:"state"`
 	Text  string `json:"text"`
-	// Runbook is the address of what to do.
+	// Alert is the one that is about it, Runbook the address of what to do.
+	Alert   string `json:"alert"`
 	Runbook string `json:"runbook"`
 }
 
@@ -76,7 +77,7 @@ func judge(v *View, rules map[string]history.Point, full time.Time) Verdict {
 type findings []Finding
 
 func (f *findings) add(state State, alert, text string, values ...any) {
-	*f = append(*f, Finding{state, fmt.Sprintf(text, values...), runbook + strings.ToLower(alert)})
+	*f = append(*f, Finding{state, fmt.Sprintf(text, values...), alert, runbook + strings.ToLower(alert)})
 }
 
 func (f *findings) connections(v *View) {

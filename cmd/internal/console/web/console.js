@@ -24,7 +24,7 @@ function showVerdict(v) {
   if (list.dataset.same === same) return;
   list.dataset.same = same;
   list.replaceChildren(...v.findings.map((f, i) => make('li', {'data-state': f.state}, (i ? f.text + ' ' : ''),
-    make('a', {href: f.runbook, text: 'What to do: ' + f.runbook.replace(/.*#offpath/, '')}))));
+    make('a', {href: f.runbook, text: 'What to do: ' + f.alert}))));
 }
 
 function showTotals(h) {
