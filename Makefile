@@ -55,6 +55,11 @@ test: ## Run every package's tests, most under the race detector, with real NATS
 	@scripts/need.sh cc redis
 	$(RACE) UNRACED='$(UNRACED)' $(TESTSUM) --raw-command -- scripts/go-test.sh '-short -count=1 -vet=off -shuffle=on -timeout $(TESTTIME)' $(PKG)
 
+.PHONY: screenshots
+screenshots: ## Make the pictures of docs/console.md anew, of a fleet that has worked for MINUTES
+	scripts/need.sh chromium redis
+	cd loadtest/browsertest && OFFPATH_PICTURES=../../docs OFFPATH_PICTURES_AFTER=$(MINUTES)m go test -count=1 -timeout 2h -run '^TestPictures$$' .
+
 .PHONY: test-all
 test-all: ## Run everything else as well: all short tests and outages raced, long tests, browser, proxies, what is in deploy/, benchmarks once
 	@echo "make test-all needs $(NEEDED) and takes a quarter to half an hour; what is missing is installed with apt-get"

@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	// topKeys is how many keys a status names.
+	// topKeys is how many keys a status names; consoles know it (deniedTold).
 	topKeys = 30
 	// setEvery is how many statuses it takes until the rules are named again, for consoles that
 	// have begun to listen meanwhile.
@@ -99,6 +99,7 @@ func decisions(byLabel map[string]check.RuleStats) (list []status.Decisions) {
 		if r.Allowed+r.Denied+r.Charged > 0 {
 			list = append(list, status.Decisions{
 				Rule: label, Allowed: r.Allowed, Denied: r.Denied, Charged: r.Charged,
+				False: r.FalseDenials, Lost: r.Lost + r.Overflow,
 			})
 		}
 	}

@@ -3,6 +3,7 @@ package cmd_test
 import (
 	"encoding/json"
 	"fmt"
+	"math"
 	"regexp"
 	"strconv"
 	"strings"
@@ -103,4 +104,63 @@ func TestConsoleNumbers(t *testing.T) {
 	if text := f.do("top"); !strings.Contains(text, "small") {
 		t.Errorf("top:\n%s", text)
 	}
+}
+
+// decidedSpan is how many admitted requests a console's history of the last 15 minutes has, and how
+// many slots it knows.
+func decidedSpan(t *testing.T, d *daemontest.Daemon) (sum float64, known int) {
+	t.Helper()
+	_, body := d.Get("/api/history?span=15m")
+	var s struct {
+		Slot    float64 `json:"slot_ms"`
+		Allowed []*float64
+	}
+	must(t, json.Unmarshal([]byte(body), &s))
+	for _, rate := range s.Allowed {
+		if rate != nil {
+			sum += *rate * s.Slot / 1000
+			known++
+		}
+	}
+	return sum, known
+}
+
+// TestConsoleHistorySurvives: what a fleet has decided is in the history of every console, and of
+// one that starts after all others have ended.
+func TestConsoleHistorySurvives(t *testing.T) {
+	f := &fleet{T: t, nats: serverstest.JetStream(t).URL(), redis: serverstest.Redis(t).URL()}
+	rules := writeFile(t, "rules.yaml", "rules: [{name: large, key: [user], limit: 1000/day}]\n")
+	for range 2 {
+		f.startAggregator()
+	}
+	f.startChecker("--rules", rules).AwaitMetric(`offpath_freshness{state="fresh"}`, "1")
+	for _, d := range f.aggregators {
+		d.Await("the console has heard the checker, and listened for whole slots", func() bool {
+			_, known := decidedSpan(t, d)
+			_, view := d.Get("/api/view")
+			return known > 1 && strings.Contains(view, `"heard":{"checkers":1,`)
+		})
+	}
+	const hits = 50
+	for i := range hits {
+		ask(t, f.checkers[0], fmt.Sprintf(`{"user":"user%d"}`, i))
+	}
+	has := func(d *daemontest.Daemon) {
+		t.Helper()
+		daemontest.Until(t, "the history has the hits", func() string {
+			if sum, _ := decidedSpan(t, d); math.Abs(sum-hits) > 0.1 { // rates are rounded
+				return fmt.Sprintf("%v, want %d", sum, hits)
+			}
+			return ""
+		})
+	}
+	for _, d := range f.aggregators {
+		has(d)
+	}
+	for _, d := range f.aggregators {
+		d.Stop()
+	}
+	f.aggregators = nil
+	f.startAggregator()
+	has(f.aggregators[0])
 }

@@ -84,7 +84,7 @@ func (f *deployed) startChecker(name string, flags ...string) *daemontest.Daemon
 func (f *deployed) stop() {
 	f.Helper()
 	f.fleet.stop()
-	f.neverLogs("level=WARN|level=ERROR|(?i:permission)")
+	f.neverLogs("level=WARN|level=ERROR|(?i:permission)|history is not kept")
 }
 
 // neverLogs holds that nobody has logged a pattern.
@@ -325,4 +325,31 @@ func TestAStolenCheckersCredentialRedefinesNoRule(t *testing.T) {
 	}
 	f.do("block", "mallory", "--rule", "per-user", "--for", "1h")
 	f.everywhere("it blocks", "mallory", 429)
+}
+
+// TestDeployedConsoleWritesNoRules: under the accounts of deploy an aggregator writes no rules, even
+// with the key that signs them: its console compares, and says that it may not write.
+func TestDeployedConsoleWritesNoRules(t *testing.T) {
+	f := newDeployed(t)
+	f.do("rules", "apply", "-f", writeFile(t, "rules.yaml", fmt.Sprintf(deployedRules, 40)))
+	const token = "a-token-that-nobody-guesses"
+	d := f.fleet.startAggregator("--nats", f.server.URL(t, "aggregator"), "--rules-signing-key-file", f.rules.file,
+		"--console-token-file", writeFile(t, "tokens", "kristie:"+token))
+	ask := func(path string) (int, string) {
+		body, err := json.Marshal(map[string]any{"text": fmt.Sprintf(deployedRules, 41), "revision": 1})
+		must(t, err)
+		return daemontest.Do(t, "POST", d.Admin()+path, string(body), "Content-Type: application/json", "Authorization: Bearer "+token)
+	}
+	daemontest.Until(t, "the console compares", func() string {
+		if status, text := ask("/api/rules/diff"); status != 200 || !strings.Contains(text, `"old":"40/day","new":"41/day"`) {
+			return text
+		}
+		return ""
+	})
+	if status, text := ask("/api/rules/apply"); status != 503 || !strings.Contains(text, "may not let aggregators write rules") {
+		t.Errorf("%d %s", status, text)
+	}
+	if text := f.do("rules", "get"); !strings.Contains(text, "40/day") {
+		t.Errorf("the rules are\n%s", text)
+	}
 }

@@ -96,6 +96,7 @@ func (c *config) addRulesFlags(s *pflag.FlagSet) {
 		"are believed",
 		flags.OneOf(fromNATS, fromFiles))
 	c.rulesKeys.AddPublic(s, signing.Rules)
+	c.rulesKeys.AddSigning(s, signing.Rules)
 	c.entriesKeys.AddPublic(s, signing.Entries)
 	c.entriesKeys.AddSigning(s, signing.Entries)
 }
@@ -104,8 +105,8 @@ func (c *config) addAdminFlags(s *pflag.FlagSet) {
 	flags.Add(s, &c.admin, "admin", "`ADDRESS` of the console, /metrics, /healthz and /readyz, as host:port",
 		flags.Address)
 	s.StringVar(&c.tokenFile, "console-token-file", "", "`FILE` with the tokens of people who may "+
-		"block and reset keys at the console, NAME:TOKEN or TOKEN, one per line; without tokens "+
-		"the console is read-only")
+		"block and reset keys, and write rules, at the console, NAME:TOKEN or TOKEN, one per line; "+
+		"without tokens the console is read-only")
 	flags.AddSecret(s, &c.tokens, "console-token", "such tokens, if they are not in a file")
 	s.StringVar(&c.consoleHosts, "console-host", "", "host `NAMES`, separated by commas, by which "+
 		"browsers may reach the console, besides localhost and IP addresses")

@@ -154,7 +154,7 @@ func (p *process) makeConsole(context.Context) (err error) {
 	o := console.Options{
 		Conn: p.conn, Namespace: p.namespace, Worker: p.worker, Tally: p.tally, Tokens: p.tokens,
 		Hosts:         strings.Split(p.consoleHosts, ","),
-		RulesVerifier: p.rules.Verifier, EntriesVerifier: p.blocks.Verifier, EntriesKey: p.blocks.Key,
+		RulesVerifier: p.rules.Verifier, RulesKey: p.rules.Key, EntriesVerifier: p.blocks.Verifier, EntriesKey: p.blocks.Key,
 		Heard: p.denials.heard, Log: p.log,
 	}
 	if p.rulesFrom == fromNATS {

@@ -47,6 +47,7 @@ var allowed = []struct {
 	{"internal/diskcache", nil},
 	{"internal/topkeys", []string{"github.com/tylertreat/BoomFilters"}},
 	{"internal/rulelabel", nil},
+	{"internal/uplot", nil},
 	{"internal/status", []string{"pkg/rules", "pkg/window", natsgo}},
 
 	{"pkg/events", []string{protobuf}},
@@ -122,6 +123,7 @@ var allowed = []struct {
 	{"pkg/aggregate/natsmemory", []string{"pkg/aggregate", "pkg/aggregate/storage", natsgo}},
 
 	{"deploy", nil},
+	{"cmd/internal/console/history", nil},
 	{"cmd/...", []string{anything}},
 	// As a service would have them.
 	{"examples/...", []string{".", "pkg/httplimit"}},

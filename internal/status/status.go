@@ -11,6 +11,7 @@
 package status
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -87,6 +88,10 @@ type Decisions struct {
 	Allowed int64  `json:"allowed"`
 	Denied  int64  `json:"denied"`
 	Charged int64  `json:"charged"`
+	// False is the estimated number of false denials, Lost that of hits that passed and that no
+	// aggregator will count.
+	False int64 `json:"falsely_denied,omitempty"`
+	Lost  int64 `json:"lost,omitempty"`
 }
 
 // Aggregator is the status of an aggregator.
@@ -111,6 +116,18 @@ type Aggregator struct {
 	Rules []Rule `json:"rules"`
 	// Used are the keys with the most applied hits in about the last minute.
 	Used Keys `json:"used_keys"`
+	// Near are the keys that were near their limit, or beyond it, in about the last minute.
+	Near []Near `json:"near_keys,omitempty"`
+	// Uncounted is how often a new key was not counted for want of room, since it started.
+	Uncounted int64 `json:"uncounted_keys,omitempty"`
+}
+
+// Near is a key near its limit, and its count as of its last report.
+type Near struct {
+	Rule  string  `json:"rule"`
+	Key   Text    `json:"key"`
+	Count float64 `json:"count"`
+	Limit int64   `json:"limit"`
 }
 
 // Loss is a loss of a shard's data by the store.
@@ -135,6 +152,8 @@ type Rule struct {
 	// Counted is the number of hits that this aggregator has applied since it started. Checkers
 	// leave it out.
 	Counted int64 `json:"counted,omitempty"`
+	// Over is the estimated number of hits beyond the limit that it has applied since it started.
+	Over float64 `json:"over_admitted,omitempty"`
 }
 
 // Keys are the most frequent keys.
@@ -210,6 +229,11 @@ func DecodeAggregator(data []byte) (a Aggregator, err error) {
 			cut(&a.Loss.Size)
 		}
 		err = check(a.Part, len(a.Rules), namesOf(a.Rules), a.Used)
+		near := Keys{}
+		for _, k := range a.Near {
+			near.List = append(near.List, Key{Rule: k.Rule, Key: k.Key})
+		}
+		err = cmp.Or(err, check(a.Part, 0, namesOf(nil), near))
 	}
 	return a, err
 }

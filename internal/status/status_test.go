@@ -44,6 +44,7 @@ func TestWhatIsNoStatus(t *testing.T) {
 		"in a rule's name":     `{"name":"a","rules":[{"rule":"\u001b[2J","name":"\u001b[2J"}]}`,
 		"a rule's long name":   `{"name":"a","rules":[{"rule":"` + strings.Repeat("x", 257) + `","name":"` + strings.Repeat("x", 257) + `"}]}`,
 		"a long key":           `{"name":"a","denied_keys":{"list":[{"key":"` + long + `"}]},"used_keys":{"list":[{"key":"` + long + `"}]}}`,
+		"a long key near":      `{"name":"a","denied_keys":{"list":[{"key":"` + long + `"}]},"near_keys":[{"key":"` + long + `"}]}`,
 	} {
 		_, err := status.DecodeChecker([]byte(data))
 		_, other := status.DecodeAggregator([]byte(data))

@@ -84,23 +84,35 @@ func TestConsole(t *testing.T) {
 	for _, table := range []string{"used", "denied"} {
 		b.await(t, fmt.Sprintf(`[...document.querySelectorAll('#%s .text')].some(e => e.textContent === %s)`, table, quoted))
 	}
-	b.await(t, `document.querySelectorAll('#rules path').length > 0 && document.querySelectorAll('#denied path').length > 0`) // the past is drawn
+	b.await(t, `document.querySelectorAll('#near tbody tr:not(.empty)').length > 0`) // who is denied has used its limit
+	b.await(t, `document.getElementById('verdict').dataset.state === 'good' &&
+		/^All limits hold. \d+ keys? (is|are) being limited\./.test(document.getElementById('verdict-text').innerText)`)
 	b.isUnharmed(t)
 
 	b.useByKeyboard(t, f)
 	b.isUnharmed(t)
 	b.keepsFocus(t)
 	b.looksUpOddKeys(t, f)
+	b.searches(t)
+	b.drawsHistory(t)
+	b.saysWhatIf(t)
+	b.changesRules(t)
 	for _, s := range screens {
 		b.resize(t, s)
 		b.follows(t, "console-"+s.name)
+		for _, scheme := range []string{"dark", "light"} {
+			b.scheme(t, scheme)
+			b.isAccessible(t, s.name+", "+scheme)
+		}
 	}
+	b.resize(t, screens[0])
+	b.isReadWithoutColours(t)
 }
 
 // isUnharmed says that no key has become part of the page.
 func (b *tab) isUnharmed(t *testing.T) {
 	t.Helper()
-	if got := evaluate[string](t, b, `[document.title, document.scripts.length, document.images.length].join()`); got != "offpath,1,0" {
+	if got := evaluate[string](t, b, `[document.title, document.scripts.length, document.images.length].join()`); got != "offpath,2,0" {
 		t.Errorf("title, scripts and images: %s", got)
 	}
 }
@@ -133,6 +145,7 @@ func (b *tab) useByKeyboard(t *testing.T, f *fleet) {
 	if !evaluate[bool](t, b, `document.querySelector('#found form').hidden`) {
 		t.Error("who has not signed in is offered to change something")
 	}
+	b.pressOn(t, "#sign-in summary")
 	do(t, b.ctx, chromedp.Focus(chromedp.CSS("#token")))
 	b.press(t, fleetToken)
 	b.press(t, kb.Enter)
@@ -198,13 +211,14 @@ func awaitAll(t *testing.T, f *fleet, key string, pass bool) {
 // keepsFocus moves rows, as happens all the time in a list of the busiest: what has the focus is moved with its row, and keeps it.
 func (b *tab) keepsFocus(t *testing.T) {
 	t.Helper()
-	kept := evaluate[bool](t, b, `(() => {
+	evaluate[bool](t, b, `(import('./console.js').then(({show, view}) => {
 		const before = document.querySelector('#used button.key');
 		before.focus();
 		show({...view, used: [...view.used].reverse()});
-		return document.activeElement === before && before.closest('tr').rowIndex > 1;
-	})()`)
-	if !kept {
+		window.kept = document.activeElement === before && before.closest('tr').rowIndex > 1 ? 'kept' : 'lost';
+	}), true)`)
+	b.await(t, `!!window.kept`)
+	if kept := evaluate[string](t, b, "window.kept"); kept != "kept" {
 		t.Error("the focus was lost when its row was moved")
 	}
 }

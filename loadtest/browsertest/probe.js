@@ -22,7 +22,7 @@
     const context = copy.getContext("2d", { willReadFrequently: true });
     context.drawImage(canvas, 0, 0);
     const pixels = context.getImageData(0, 0, canvas.width, canvas.height).data;
-    const swatches = el.parentElement.querySelectorAll(".legend .swatch");
+    const swatches = el.parentElement.querySelectorAll(".legend .swatch:not([hidden])");
     if (!swatches.length) missing.push("legend");
     for (const swatch of swatches) {
       if (!has(pixels, rgb(getComputedStyle(swatch).borderTopColor))) missing.push(swatch.parentElement.textContent);

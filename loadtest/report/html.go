@@ -3,15 +3,18 @@ package report
 import (
 	"embed"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"html/template"
 	"io"
+	"io/fs"
 	"strings"
 
+	"github.com/offpath-io/offpath/internal/uplot"
 	"github.com/offpath-io/offpath/loadtest/result"
 )
 
-//go:embed page assets
+//go:embed page
 var files embed.FS
 
 var page = template.Must(template.New("page.html").Funcs(template.FuncMap{
@@ -29,9 +32,13 @@ var page = template.Must(template.New("page.html").Funcs(template.FuncMap{
 	"where": where,
 }).ParseFS(files, "page/*.html"))
 
-// embedded is the text of a file of this package. No other text goes into the page as it is.
+// embedded is the text of a file of this package, or of the chart library. No other text goes into
+// the page as it is.
 func embedded(name string) (string, error) {
 	text, err := files.ReadFile(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		text, err = uplot.Files.ReadFile(name)
+	}
 	return string(text), err
 }
 

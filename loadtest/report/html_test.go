@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"html"
 	"math"
+	"os"
 	"regexp"
 	"strings"
 	"testing"
@@ -111,14 +112,14 @@ func TestPageLeavesOutWhatIsNoNumber(t *testing.T) {
 	}
 }
 
-// What is vendored is what assets/README.md says, and its licence goes with every page.
+// What is vendored is what internal/uplot/README.md says, and its licence goes with every page.
 func TestVendoredLibrary(t *testing.T) {
 	page := written(t, HTML, sample(t))
 	version := regexp.MustCompile(`uPlot \(v([\d.]+)\)`).FindStringSubmatch(page)
 	if version == nil {
 		t.Fatal("the page does not contain uPlot's first line")
 	}
-	readme, err := files.ReadFile("assets/README.md")
+	readme, err := os.ReadFile("../../internal/uplot/README.md")
 	must(t, err)
 	says(t, string(readme), " "+version[1]+",")
 	says(t, page, "Copyright (c) 2022 Leon Sorokin", "The above copyright notice and this permission notice")

@@ -57,21 +57,24 @@ func (d *delays) estimate() time.Duration {
 // is used up, one hit more or less is noise.
 func Band(limit int64) int64 { return max(1, int64(math.Round(0.02*float64(limit)))) }
 
-// excessOf returns one Excess for each rule of an applied batch with keys beyond its limit; nil,
-// without an allocation, if there are none. Counts are read at the time at which the newest report
+// NearLimit is the part of its limit from which a key is in [ApplyInfo.Near].
+const NearLimit = 0.8
+
+// excessOf returns one Excess for each rule of an applied batch with keys beyond its limit, and the
+// keys that are near theirs, or beyond it; nil, without an allocation, if there are none. Counts are read at the time at which the newest report
 // so far was made, since by now some of the hits have left the window. An older report, which was
 // lost on its way and sent again, does not turn that back: later hits are in the totals.
-func excessOf(batch *storage.Batch, applied *storage.Applied, newest int64) (all []Excess) {
+func excessOf(batch *storage.Batch, applied *storage.Applied, newest int64) (all []Excess, near []Near) {
 	pairs := refund.PairsOf(batch)
 	var counts []int64
 	for i := range batch.Keys {
 		key := &batch.Keys[i]
 		rule := &batch.Rules[key.Rule]
-		if rule.Kind != storage.Admitted || rule.Loose || rule.Room() == 0 {
+		if rule.Kind != storage.Admitted || rule.Room() == 0 {
 			continue
 		}
-		totals := applied.Totals[i]
-		if !rule.Drains() && storage.Total(totals) <= rule.Limit { // most keys
+		totals, least := applied.Totals[i], NearLimit*float64(rule.Room())
+		if !rule.Drains() && float64(storage.Total(totals)) < least { // most keys
 			continue
 		}
 		if back, ok := pairs.Of(key); ok {
@@ -84,7 +87,10 @@ func excessOf(batch *storage.Batch, applied *storage.Applied, newest int64) (all
 		at := max(newest, rule.Shape.End(rule.Shape.Bucket(batch.Now)-1))
 		counts = storage.ByAge(counts, rule.Shape, totals, at)
 		after := countAt(rule, counts, level, at)
-		if after <= float64(rule.Room()) {
+		if after >= least {
+			near = append(near, Near{i, after})
+		}
+		if after <= float64(rule.Room()) || rule.Loose {
 			continue
 		}
 		totals = refund.Net(nil, totals, key.Cells, nil)
@@ -92,7 +98,7 @@ func excessOf(batch *storage.Batch, applied *storage.Applied, newest int64) (all
 		before := countAt(rule, counts, level, at)
 		all = addExcess(all, key.Rule, after, before, rule.Room())
 	}
-	return all
+	return all, near
 }
 
 // addExcess adds a key whose count has gone from before to after, beyond the limit.

@@ -79,3 +79,37 @@ func TestExcessOfRefunds(t *testing.T) {
 	d.exchange(start, asks(2, start, 0, settlement(start, 1, charge(perMinute(start), 0, 50), -20)))
 	d.want("of which 20 are given back", got, "")
 }
+
+// TestNearKeys: OnApply names the keys of a batch whose counts have reached 80 % of their limit of
+// 10, loose or not, and no others.
+func TestNearKeys(t *testing.T) {
+	got := ""
+	d := newFixture(t, memstore.New(), func(o *aggregate.Options) {
+		o.OnApply = func(info aggregate.ApplyInfo) {
+			got = ""
+			for _, n := range info.Near {
+				got += fmt.Sprintf("%s %.2f ", info.Batch.Keys[n.Key].Text, n.Count)
+			}
+		}
+	})
+	loose := func(now int64) *events.Rule { r := perSecond(now); r.Name, r.Loose = "loose", true; return r }
+	denied := func(now int64) *events.Rule { r := perSecond(now); r.Denied = true; return r }
+	for i, step := range []struct {
+		why  string
+		at   int64 // ms after start
+		rule func(int64) *events.Rule
+		hits []own
+		want string
+	}{
+		{"some of the limit", 100, perSecond, []own{{"a", 0, 7}, {"b", 0, 1}}, ""},
+		{"one has reached it", 110, perSecond, []own{{"a", 0, 1}, {"b", 0, 1}}, "a 8.00 "},
+		{"and is beyond", 120, perSecond, []own{{"a", 0, 4}, {"b", 0, 1}}, "a 12.00 "},
+		{"of a loose rule", 130, loose, []own{{"c", 0, 9}}, "c 9.00 "},
+		{"denied hits", 140, denied, []own{{"d", 0, 100}}, ""},
+		{"the window has moved on", 2500, perSecond, []own{{"a", 0, 1}}, ""},
+	} {
+		now := start + step.at*ms
+		d.exchange(now, report(1, uint64(i+1), step.rule(now), step.hits...))
+		d.want(step.why, got, step.want)
+	}
+}

@@ -88,6 +88,9 @@ type ApplyInfo struct {
 	// Excess are those of the batch's rules with keys beyond their limit now, each once. None if
 	// another worker owns the shard: it alone knows how new the totals are.
 	Excess []Excess
+	// Near are the batch's keys whose counts are at least [NearLimit] of their limits, also of rules
+	// whose limit may be exceeded on purpose. None if another worker owns the shard.
+	Near []Near
 	// Overflow is that of [storage.Applied].
 	Overflow []storage.Overflow
 	// Delay is about how long hits have lately taken from their admission until they were counted;
@@ -106,6 +109,14 @@ type Excess struct {
 	Hits float64
 	// Most is the largest count of a key ÷ its limit − 1.
 	Most float64
+}
+
+// Near is a key near its limit, or beyond it.
+type Near struct {
+	// Key is an index in the batch's keys.
+	Key int
+	// Count is the key's count by its rule, with the batch.
+	Count float64
 }
 
 // Tracing is called for a report that carries a W3C traceparent. The function that it returns,

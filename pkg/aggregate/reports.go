@@ -226,7 +226,8 @@ func (e *reports) call(
 		if err == nil && applied.IsNew() {
 			info.Overflow = applied.Overflow
 			if !e.w.members.OwnedByOther(s.number) { // which knows how new the totals are
-				info.Excess, info.Delay = excessOf(e.batch, &applied, newest), s.delays.estimate()
+				info.Excess, info.Near = excessOf(e.batch, &applied, newest)
+				info.Delay = s.delays.estimate()
 			}
 		}
 		e.w.o.OnApply(info)

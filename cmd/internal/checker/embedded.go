@@ -162,7 +162,7 @@ func (e *embedded) startWorker(c config, log *slog.Logger) error {
 	}
 	e.board, err = console.New(console.Options{
 		Conn: conn, Namespace: c.namespace, Worker: worker, Tally: tally, Tokens: tokens, Log: log,
-		SetRules: setRules, RulesVerifier: e.rules.Verifier,
+		SetRules: setRules, RulesVerifier: e.rules.Verifier, RulesKey: e.rules.Key,
 		EntriesVerifier: e.entries.Verifier, EntriesKey: e.entries.Key,
 	})
 	return err

@@ -9,12 +9,15 @@ import (
 	"fmt"
 	"io/fs"
 	"net/http"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
 
 	"github.com/offpath-io/offpath/cmd/internal/reply"
 	"github.com/offpath-io/offpath/internal/blocks"
+	"github.com/offpath-io/offpath/internal/natssource"
+	"github.com/offpath-io/offpath/internal/uplot"
 	"github.com/offpath-io/offpath/pkg/aggregate"
 )
 
@@ -26,6 +29,9 @@ const (
 	maxStreams = 100
 	// maxBody is the most bytes of a request's body.
 	maxBody = 16 << 10
+	// maxRulesBody is the same for one with rules, whose text may be half of it: JSON has to escape
+	// line breaks.
+	maxRulesBody = 2 * natssource.MaxSize
 	// streamTimeout is how long a page that is behind may take to read.
 	streamTimeout = 10 * time.Second
 )
@@ -47,12 +53,24 @@ func (c *Console) Handler(other http.Handler) http.Handler {
 	handle("GET /api/stream", c.serveStream(new(atomic.Int64)))
 	handle("GET /api/rules", http.HandlerFunc(c.serveRules))
 	handle("GET /api/key", http.HandlerFunc(c.serveKey))
+	handle("GET /api/history", http.HandlerFunc(c.serveHistory))
+	handle("GET /api/whatif", http.HandlerFunc(c.serveWhatIf))
 	handle("POST /api/token", c.change(func(_ context.Context, who Who, _ *order) (any, error) { return who, nil }))
 	handle("POST /api/block", c.change(c.blockFor))
 	handle("POST /api/unblock", c.change(c.unblockFor))
 	handle("POST /api/reset", c.change(c.resetFor))
-	for _, name := range []string{"/{$}", "/console.css", "/console.js", "/icon.svg"} {
-		handle("GET "+name, static)
+	handle("POST /api/rules/diff", changeBy(c, maxRulesBody, c.diffRules))
+	handle("POST /api/rules/apply", changeBy(c, maxRulesBody, c.applyRules))
+	entries, err := fs.ReadDir(files, ".")
+	if err != nil {
+		panic(err) // unreachable, likewise
+	}
+	handle("GET /{$}", static)
+	for _, e := range entries {
+		handle("GET /"+e.Name(), static)
+	}
+	for _, name := range []string{uplot.Script, uplot.Style, uplot.License} {
+		handle("GET /uplot/"+name, http.StripPrefix("/uplot/", http.FileServerFS(uplot.Files)))
 	}
 	mux.Handle("/", other)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -151,6 +169,32 @@ func (c *Console) serveKey(w http.ResponseWriter, r *http.Request) {
 	reply.JSON(w, http.StatusOK, found)
 }
 
+// serveHistory serves a span of the history, of a rule or the fleet.
+func (c *Console) serveHistory(w http.ResponseWriter, r *http.Request) {
+	query := r.URL.Query()
+	s, ok := c.picture.history.Read(query.Get("span"), query.Get("rule"), c.o.Worker.Now())
+	if !ok {
+		reply.Error(w, http.StatusBadRequest, "want a span of 15m, 1h or 24h")
+		return
+	}
+	reply.JSON(w, http.StatusOK, s)
+}
+
+func (c *Console) serveWhatIf(w http.ResponseWriter, r *http.Request) {
+	query := r.URL.Query()
+	limit, err := strconv.ParseInt(query.Get("limit"), 10, 64)
+	if err != nil {
+		reply.Error(w, http.StatusBadRequest, ErrLimit.Error())
+		return
+	}
+	answer, err := c.WhatIf(query.Get("rule"), limit)
+	if err != nil {
+		reply.Error(w, statusOf(err), err.Error())
+		return
+	}
+	reply.JSON(w, http.StatusOK, answer)
+}
+
 // errBase64 is for a key that is not as it says.
 var errBase64 = errors.New("key_base64 is not base64")
 
@@ -165,16 +209,24 @@ func keyOf(text, base64Text string) (string, error) {
 	return string(data), nil
 }
 
+func isConflict(err error) bool {
+	_, ok := errors.AsType[*natssource.ConflictError](err)
+	return ok
+}
+
 // statusOf is an error's.
 func statusOf(err error) int {
 	switch {
+	case errors.Is(err, errBadRules), errors.Is(err, natssource.ErrTooLarge):
+		return http.StatusUnprocessableEntity
 	case errors.Is(err, ErrRule), errors.Is(err, blocks.ErrNoBlock):
 		return http.StatusNotFound
-	case errors.Is(err, aggregate.ErrKey), errors.Is(err, blocks.ErrBlock):
+	case errors.Is(err, aggregate.ErrKey), errors.Is(err, blocks.ErrBlock), errors.Is(err, ErrLimit),
+		errors.Is(err, errBase64), errors.Is(err, errTwoKeys):
 		return http.StatusBadRequest
-	case errors.Is(err, blocks.ErrNoKey):
+	case errors.Is(err, blocks.ErrNoKey), errors.Is(err, errSigned):
 		return http.StatusForbidden
-	case errors.Is(err, blocks.ErrFull):
+	case errors.Is(err, blocks.ErrFull), errors.Is(err, errFileRules), isConflict(err):
 		return http.StatusConflict
 	case errors.Is(err, ErrUnwritten):
 		return http.StatusInternalServerError

@@ -65,15 +65,27 @@ func (c *Console) resetFor(ctx context.Context, who Who, o *order) (any, error) 
 // changeTimeout is how long a change may take.
 const changeTimeout = 8 * time.Second
 
-// change lets those with a token have something changed.
+// change lets those with a token have a key's state changed.
 func (c *Console) change(do func(context.Context, Who, *order) (any, error)) http.HandlerFunc {
+	return changeBy(c, maxBody, func(ctx context.Context, who Who, o *order) (any, error) {
+		if err := o.check(); err != nil {
+			return nil, err
+		}
+		return do(ctx, who, o)
+	})
+}
+
+// changeBy lets those with a token have something changed, by an order of at most so many bytes.
+func changeBy[O any](
+	c *Console, most int64, do func(context.Context, Who, *O) (any, error),
+) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		name, code, err := c.whose(r)
 		if err != nil {
 			reply.Error(w, code, err.Error())
 			return
 		}
-		o, err := readOrder(w, r)
+		o, err := readOrder[O](w, r, most)
 		if err != nil {
 			reply.Error(w, http.StatusBadRequest, err.Error())
 			return
@@ -97,6 +109,7 @@ var (
 	errReadOnly   = errors.New("this console is for looking only: it is without a token")
 	errToken      = errors.New("this needs a token, as Authorization: Bearer TOKEN")
 	errTooSoon    = errors.New("the checkers have not told yet which rule this is of; ask again in some seconds, or name the rule itself")
+	errTwoKeys    = errors.New("want one of key and key_base64")
 	errWrongToken = errors.New("nobody has this token (any more)")
 )
 
@@ -116,23 +129,25 @@ func (c *Console) whose(r *http.Request) (name string, code int, err error) {
 	return name, 0, nil
 }
 
-func readOrder(w http.ResponseWriter, r *http.Request) (*order, error) {
+// check reads the order's key.
+func (o *order) check() (err error) {
+	if o.Key != "" && o.KeyBase64 != "" {
+		return errTwoKeys
+	}
+	o.key, err = keyOf(o.Key, o.KeyBase64)
+	return err
+}
+
+func readOrder[O any](w http.ResponseWriter, r *http.Request, most int64) (*O, error) {
 	if kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || kind != "application/json" {
 		return nil, errors.New("want a body of application/json")
 	}
-	data, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
+	data, err := io.ReadAll(http.MaxBytesReader(w, r.Body, most))
 	if err != nil {
 		return nil, err
 	}
-	o := new(order)
-	if err := json.Unmarshal(data, o, json.RejectUnknownMembers(true), json.WithUnmarshalers(noNull)); err != nil {
-		return nil, err
-	}
-	if o.Key != "" && o.KeyBase64 != "" {
-		return nil, errors.New("want one of key and key_base64")
-	}
-	o.key, err = keyOf(o.Key, o.KeyBase64)
-	return o, err
+	o := new(O)
+	return o, json.Unmarshal(data, o, json.RejectUnknownMembers(true), json.WithUnmarshalers(noNull))
 }
 
 // noNull refuses null, which would stand for what is there if nothing is said.

@@ -40,7 +40,7 @@ type Worker interface {
 	Now() time.Time
 }
 
-// Options make a Console. All but Hosts, verifiers and key, SetRules, Heard and Log are required.
+// Options make a Console. All but Hosts, verifiers and keys, SetRules, Heard and Log are required.
 type Options struct {
 	Conn      *nats.Conn
 	Namespace string
@@ -56,6 +56,9 @@ type Options struct {
 	// for anything to be blocked.
 	RulesVerifier, EntriesVerifier *signature.Verifier
 	EntriesKey                     func() *signature.Key
+	// RulesKey gives the key that signs rules; nil: none, so rules that are signed cannot be
+	// written here.
+	RulesKey func() *signature.Key
 	// SetRules is told of the rules in the bucket whenever they change. They count, and what
 	// statuses say of them does not. Nil: rules are not from the bucket, and statuses are believed.
 	SetRules func([]storage.Rule)
@@ -102,6 +105,7 @@ func New(o Options) (*Console, error) {
 		o: o, part: ownPart(), picture: newPicture(time.Now), rules: newRuleBook(), bucket: bucket,
 		why: "not read yet", stopping: make(chan struct{}),
 	}
+	c.picture.fleet = o.Worker.Now
 	c.diary = newDiary(o.Conn, o.Namespace)
 	c.operator = NewOperator(bucket, o.Worker.Now, func(ctx context.Context, r Record) error {
 		o.Log.Info("audit", r.attributes()...)
@@ -136,7 +140,8 @@ func (c *Console) Run(ctx context.Context) error {
 	group.Go(func() error { return c.keepBucket(ctx) })
 	group.Go(func() error { return c.diary.read(ctx) })
 	group.Go(func() error { return c.serveCommands(ctx) })
-	group.Go(func() error { return c.draw(ctx) })
+	group.Go(func() error { return c.listen(ctx) })
+	group.Go(func() error { return c.keepHistory(ctx) })
 	return group.Wait()
 }
 
@@ -148,16 +153,28 @@ func (c *Console) hear(s status.Checker) {
 	}
 }
 
-// draw adds to the past that is drawn, at each slot of it.
-func (c *Console) draw(ctx context.Context) error {
-	ticker := time.NewTicker(slotLength)
+// forgetEvery is how often silent parts are forgotten.
+const forgetEvery = 5 * time.Second
+
+// listen adds to the history that somebody listens, and forgets who is silent, until ctx is done.
+func (c *Console) listen(ctx context.Context) error {
+	ticker := time.NewTicker(tick)
 	defer ticker.Stop()
+	forgot, last := time.Now(), c.o.Worker.Now()
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-ticker.C:
-			c.picture.nextSlot()
+		}
+		now := c.o.Worker.Now()
+		if c.o.Conn.IsConnected() && now.Sub(last) < forgetAfter { // the fleet's time may step once
+			c.picture.history.Listen(last, now)
+		}
+		last = now
+		if time.Since(forgot) >= forgetEvery {
+			forgot = time.Now()
+			c.picture.forget()
 		}
 	}
 }

@@ -8,6 +8,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/offpath-io/offpath/cmd/internal/console/history"
+	"github.com/offpath-io/offpath/internal/rulelabel"
 	"github.com/offpath-io/offpath/internal/status"
 )
 
@@ -19,19 +21,23 @@ const (
 	forgetAfter = time.Minute
 	// maxParts bounds the parts of each kind; others are not seen.
 	maxParts = 20_000
+	// maxOver bounds what one status may add to an estimate: sums stay numbers.
+	maxOver = 1e12
 	// maxHeld bounds what is kept of all parts, in bytes, about: the parts that would be beyond it
 	// are not seen. A thousand checkers with a thousand rules each take half of it.
 	maxHeld = 256 << 20
 )
 
-// picture is what was last heard of all parts of a fleet, and a short past of it.
+// picture is what was last heard of all parts of a fleet, and a past of it.
 type picture struct {
-	now func() time.Time
+	now     func() time.Time
+	fleet   func() time.Time // the fleet's time, by which consoles agree on the slots of its history
+	history *history.History
 
 	mu          sync.Mutex
 	checkers    map[string]*heardChecker
 	aggregators map[string]*heardAggregator
-	past        past
+	demand      *demand
 	held        int           // bytes, about, of checkers and aggregators
 	set         []status.Rule // told last: checkers of a fleet have the same
 }
@@ -51,11 +57,12 @@ type heardAggregator struct {
 	status.Aggregator
 	at   time.Time
 	size int
+	full time.Time // when a key was last not counted for want of room
 }
 
 func newPicture(now func() time.Time) *picture {
 	return &picture{
-		now: now, checkers: make(map[string]*heardChecker), aggregators: make(map[string]*heardAggregator), past: newPast(),
+		now: now, fleet: now, history: history.New(), demand: newDemand(), checkers: make(map[string]*heardChecker), aggregators: make(map[string]*heardAggregator),
 	}
 }
 
@@ -97,19 +104,35 @@ func (p *picture) compare(h *heardChecker, s status.Checker, size int) *heardChe
 	if h.at.IsZero() { // what it had done before is no news
 		return next
 	}
-	was := make(map[string]decisions, len(h.Rules))
-	for _, r := range h.Rules {
-		was[r.Rule] = decisions{r.Allowed, r.Denied}
+	was := make(map[string]*status.Decisions, len(h.Rules))
+	for i := range h.Rules {
+		was[h.Rules[i].Rule] = &h.Rules[i]
 	}
 	seconds := next.at.Sub(h.at).Seconds()
 	for i, r := range s.Rules {
-		more := decisions{max(r.Allowed-was[r.Rule].allowed, 0), max(r.Denied-was[r.Rule].denied, 0)}
-		p.past.addRule(r.Rule, more)
+		before := was[r.Rule]
+		if before == nil {
+			before = &status.Decisions{}
+		}
+		more := decisions{max(r.Allowed-before.Allowed, 0), max(r.Denied-before.Denied, 0)}
+		p.addToHistory(r.Rule, next.at.Sub(h.at), history.Point{
+			Allowed: float64(more.allowed), Denied: float64(more.denied),
+			False: float64(max(r.False-before.False, 0)), Lost: float64(max(r.Lost-before.Lost, 0)),
+		})
 		if seconds > 0 {
 			next.rates[i] = ratesOfTwo{float64(more.allowed) / seconds, float64(more.denied) / seconds}
 		}
 	}
 	return next
+}
+
+// addToHistory adds what has happened under a rule in the last so long. The label of removed rules
+// gets all at once what those had counted, so it has no history.
+func (p *picture) addToHistory(rule string, in time.Duration, more history.Point) {
+	if rule != rulelabel.Removed {
+		now := p.fleet()
+		p.history.Add(rule, now.Add(-in), now, more)
+	}
 }
 
 // aggregator takes in an aggregator's status.
@@ -121,14 +144,49 @@ func (p *picture) aggregator(s status.Aggregator) {
 		return
 	}
 	h, size := p.aggregators[s.Name], sizeOfPart(&s.Part)+sizeOfRules(s.Rules)+sizeOfKeys(&s.Used)
+	for i := range s.Near {
+		size += keySize + len(s.Near[i].Rule) + len(s.Near[i].Key)
+	}
 	before := 0
 	if h != nil {
 		before = h.size
 	}
 	if p.hasRoom(len(p.aggregators), h == nil, size-before) {
 		p.held += size - before
-		p.aggregators[s.Name] = &heardAggregator{s, p.now(), size}
+		next := &heardAggregator{Aggregator: s, at: p.now(), size: size}
+		if h != nil {
+			p.compareAggregator(h, next)
+		}
+		p.aggregators[s.Name] = next
 	}
+}
+
+// compareAggregator takes in what has happened since an aggregator's status before.
+func (p *picture) compareAggregator(h, next *heardAggregator) {
+	next.full = h.full
+	if next.Uncounted > h.Uncounted {
+		next.full = next.at
+	}
+	was := make(map[string]float64, len(h.Rules))
+	for i := range h.Rules {
+		was[h.Rules[i].Name] = h.Rules[i].Over
+	}
+	for i := range next.Rules {
+		r := &next.Rules[i]
+		p.addToHistory(r.Name, next.at.Sub(h.at), history.Point{Over: min(max(r.Over-was[r.Name], 0), maxOver)})
+	}
+}
+
+// lastFull is when an aggregator last did not count a key for want of room; zero for never.
+func (p *picture) lastFull() (at time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, h := range p.aggregators {
+		if h.full.After(at) {
+			at = h.full
+		}
+	}
+	return at
 }
 
 // hasRoom says whether there is room for a part, one more of so many if it is new, that takes so
@@ -140,7 +198,7 @@ func (p *picture) hasRoom(parts int, isNew bool, more int) bool {
 // What a part, a rule, a rule's decisions with their rates, and a key take beside their texts, in
 // bytes. The slices that they are in may have room for twice as many, and each text takes up to 16
 // bytes more than it has.
-const partSize, ruleSize, decisionsSize, keySize = 800, 300, 130, 112
+const partSize, ruleSize, decisionsSize, keySize = 800, 320, 170, 112
 
 func sizeOfPart(p *status.Part) int {
 	return partSize + 2*len(p.Name) + len(p.Host) + len(p.Version) + len(p.Problem)
@@ -180,8 +238,8 @@ func isSilent(p *status.Part, at, now time.Time) bool {
 	return now.Sub(at) > max(silentAfter*time.Duration(p.Every)*time.Millisecond, silentAfter*time.Second)
 }
 
-// nextSlot forgets who has been silent for long, and moves the past on.
-func (p *picture) nextSlot() {
+// forget forgets who has been silent for long, and notes what the busiest keys ask for.
+func (p *picture) forget() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := p.now()
@@ -196,7 +254,7 @@ func (p *picture) nextSlot() {
 		}
 	}
 	used, denied := p.topKeysLocked(now)
-	p.past.next(used, denied)
+	p.demand.note(now, used, denied)
 }
 
 // rulesHeard are the rules that checkers and aggregators tell of, the newest revision of each.

@@ -4,11 +4,11 @@ import (
 	"encoding/json"
 	"fmt"
 	"runtime"
-	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/offpath-io/offpath/cmd/internal/console/history"
 	"github.com/offpath-io/offpath/internal/status"
 )
 
@@ -56,7 +56,7 @@ func TestSums(t *testing.T) {
 			s.Leaving = true
 			p.checker(s)
 		}, 1, 0, 20, 4, 0},
-		{"b is forgotten", func() { clock.pass(2 * time.Minute); p.nextSlot() }, 0, 0, 0, 0, 0},
+		{"b is forgotten", func() { clock.pass(2 * time.Minute); p.forget() }, 0, 0, 0, 0, 0},
 	} {
 		step.do()
 		v := p.view()
@@ -71,35 +71,23 @@ func TestSums(t *testing.T) {
 	}
 }
 
-// TestPast: it has what came in each slot, and nothing of what a checker did before it was first
-// heard.
-func TestPast(t *testing.T) {
+// TestHistoryOfPicture: it has what came since a part's status before, and nothing of what it did
+// before it was first heard, nor what a removed rule had counted.
+func TestHistoryOfPicture(t *testing.T) {
 	clock := &at{noon}
 	p := newPicture(clock.now)
-	p.checker(checkerSays("a", 1000, 1000))
-	for i := range int64(3) {
-		clock.pass(slotLength)
-		p.checker(checkerSays("a", 1000+(i+1)*(i+1), 1000))
-		p.nextSlot()
+	for i := range int64(4) {
+		s := checkerSays("a", 1000+i*i, 1000)
+		s.Rules[0].False, s.Rules[0].Lost = 10*i, i
+		s.Rules = append(s.Rules, status.Decisions{Rule: "removed", Allowed: 1e6 * i})
+		p.checker(s)
+		p.aggregator(status.Aggregator{Part: status.Part{Name: "x"}, Rules: []status.Rule{{Name: "r", Over: float64(i) / 2}}})
+		clock.pass(time.Second)
 	}
-	v := p.view()
-	want := make([]int64, slots-1)
-	copy(want[slots-4:], []int64{1, 3, 5})
-	if got := v.Rules[0].PastAllowed; !slices.Equal(got, want) {
-		t.Errorf("%v, want %v", got, want)
-	}
-	if got := v.Rules[0].PastDenied; slices.ContainsFunc(got, func(n int64) bool { return n != 0 }) {
-		t.Errorf("denied: %v", got)
-	}
-	if got := v.Denied[0].Past; len(got) != slots-1 || got[slots-2] != 100 {
-		t.Errorf("the key: %v", got)
-	}
-	for range 2 * slots { // nothing comes any more
-		clock.pass(slotLength)
-		p.nextSlot()
-	}
-	if len(p.past.rules)+len(p.past.denied)+len(p.past.used) != 0 {
-		t.Errorf("a past without an end: %+v", p.past)
+	all, rules := p.history.Lately(time.Minute, clock.now())
+	want := history.Point{Allowed: 9, False: 30, Lost: 3, Over: 1.5}
+	if all != want || len(rules) != 1 || rules["r"] != want {
+		t.Errorf("%+v, %+v", all, rules)
 	}
 }
 
@@ -117,20 +105,18 @@ func TestTopKeysAddUp(t *testing.T) {
 	for i := range 100 {
 		many.List = append(many.List, status.Key{Rule: "r", Key: status.Text(fmt.Sprint(i)), Count: int64(i)})
 	}
-	if top := merge([]*status.Keys{&many}); len(top) != topShown || top[0].key != "99" {
+	p := newPicture((&at{noon}).now)
+	p.checker(status.Checker{Part: status.Part{Name: "few"}, Denied: status.Keys{List: many.List[:deniedTold-1]}})
+	if h := p.view().Heard; h.Limited != deniedTold-1 || h.LimitedMore {
+		t.Errorf("%+v", h)
+	}
+	p.checker(status.Checker{Part: status.Part{Name: "full"}, Denied: status.Keys{List: many.List[:deniedTold]}})
+	if h := p.view().Heard; h.Limited != deniedTold || !h.LimitedMore {
+		t.Errorf("%+v", h)
+	}
+	p.aggregator(status.Aggregator{Part: status.Part{Name: "x"}, Used: many})
+	if top := p.view().Used; len(top) != topShown || top[0].Key != "99" {
 		t.Errorf("%v", top)
-	}
-}
-
-// TestPastIsBounded, however many rules and keys come.
-func TestPastIsBounded(t *testing.T) {
-	p := newPast()
-	for i := range 3 * maxSeries {
-		p.addRule(fmt.Sprint(i), decisions{allowed: 1})
-		p.next([]topKey{{keyID{"r", fmt.Sprint(i)}, 1}}, nil)
-	}
-	if len(p.rules) > maxSeries || len(p.used) > maxSeries {
-		t.Errorf("%d rules, %d keys", len(p.rules), len(p.used))
 	}
 }
 
@@ -176,7 +162,7 @@ func TestHeldIsBounded(t *testing.T) {
 		t.Errorf("%+v", h)
 	}
 	clock.pass(2 * time.Minute)
-	p.nextSlot()
+	p.forget()
 	if p.held != 0 || len(p.checkers) != 0 {
 		t.Errorf("all have gone: %d bytes are held of %d checkers", p.held, len(p.checkers))
 	}

@@ -20,6 +20,7 @@ type ruleBook struct {
 	text     []byte
 	revision uint64
 	written  time.Time
+	signed   bool
 	set      *rules.Set // nil if the text is not a good one
 	counters map[string]counter
 	refused  string // why the text is not good
@@ -33,7 +34,7 @@ func (b *ruleBook) take(e natssource.Entry) ([]storage.Rule, error) {
 	set, err := envoyrules.Read(e.Data)
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.text, b.revision, b.written = e.Data, e.Revision, e.Created
+	b.text, b.revision, b.written, b.signed = e.Data, e.Revision, e.Created, e.Version > 0
 	if err != nil { // checkers keep the one before, and so do we
 		b.refused, b.why = "refused: "+err.Error(), ""
 		return nil, err

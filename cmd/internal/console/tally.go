@@ -4,9 +4,11 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"math"
 	"math/rand/v2"
 	"os"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -25,6 +27,9 @@ const (
 	rulesTold = 300
 	// topTold is how many keys it tells others of.
 	topTold = 50
+	// maxNear is how many keys near their limits a tally knows, and nearFor for how long after a
+	// report.
+	maxNear, nearFor = 1000, time.Minute
 )
 
 // Tally counts what one aggregator applies: which rules there are, which keys have most hits, and
@@ -36,18 +41,32 @@ type Tally struct {
 	rules  map[string]*seen
 	behind time.Duration // the most since it was last told; -1 for none
 	number int64         // of folds
+
+	near      map[keyID]nearKey
+	uncounted int64 // keys, for want of room
 }
+
+// nearKey is a key near its limit.
+type nearKey struct {
+	count float64
+	limit int64
+	at    time.Time // of its last report
+}
+
+// use is which part of the limit is used.
+func (k nearKey) use() float64 { return k.count / float64(max(k.limit, 1)) }
 
 // seen is a rule of a fold.
 type seen struct {
 	rule    storage.Rule
 	last    int64 // number of the fold in which it was last
 	counted int64
+	over    float64
 }
 
 // NewTally returns an empty one.
 func NewTally() *Tally {
-	return &Tally{used: topkeys.New(time.Now), rules: make(map[string]*seen), behind: -1}
+	return &Tally{used: topkeys.New(time.Now), rules: make(map[string]*seen), near: make(map[keyID]nearKey), behind: -1}
 }
 
 // Observe is for aggregate.Options.OnApply.
@@ -78,6 +97,15 @@ func (t *Tally) Observe(info aggregate.ApplyInfo) {
 			t.see(rule, fold.Ledger[i].Counted)
 		}
 	}
+	for _, e := range info.Excess {
+		if s := t.rules[fold.Rules[e.Rule].Name]; s != nil {
+			s.over += e.Hits
+		}
+	}
+	for _, o := range info.Overflow {
+		t.uncounted += o.Keys
+	}
+	t.seeNear(info, time.Now())
 	if fold.Made > 0 {
 		t.behind = max(t.behind, time.Duration(fold.Now-fold.Made)+info.Took, 0)
 	}
@@ -96,6 +124,43 @@ func (t *Tally) see(rule *storage.Rule, counted int64) {
 		s.rule = *rule
 	}
 	s.last, s.counted = t.number, storage.Sum(s.counted, counted)
+}
+
+// seeNear takes in which of a fold's keys are near their limits now, and which are not any more. A
+// key for which there is no room is left out.
+func (t *Tally) seeNear(info aggregate.ApplyInfo, now time.Time) {
+	near := info.Near
+	for i := range info.Batch.Keys {
+		key := &info.Batch.Keys[i]
+		rule := &info.Batch.Rules[key.Rule]
+		isNear := len(near) > 0 && near[0].Key == i
+		if rule.Kind != storage.Admitted || !isNear && len(t.near) == 0 {
+			continue
+		}
+		id := keyID{rule.Name, key.Text}
+		if !isNear {
+			delete(t.near, id)
+			continue
+		}
+		if _, ok := t.near[id]; !ok && len(t.near) >= maxNear {
+			t.forgetNear(now)
+		}
+		if _, ok := t.near[id]; ok || len(t.near) < maxNear {
+			// A copy: the batch's text is part of a report.
+			id.key = strings.Clone(id.key)
+			t.near[id] = nearKey{near[0].Count, rule.Room(), now}
+		}
+		near = near[1:]
+	}
+}
+
+// forgetNear forgets keys that nobody has reported lately.
+func (t *Tally) forgetNear(now time.Time) {
+	for id, k := range t.near {
+		if now.Sub(k.at) > nearFor {
+			delete(t.near, id)
+		}
+	}
 }
 
 // forget makes room for other rules.
@@ -127,9 +192,22 @@ func (t *Tally) fill(a *status.Aggregator) {
 	})
 	for _, s := range all[:min(len(all), rulesTold)] {
 		told := wireOf(&s.rule)
-		told.Counted = s.counted
+		told.Counted, told.Over = s.counted, math.Round(s.over*100)/100
 		a.Rules = append(a.Rules, told)
 	}
+	a.Uncounted = t.uncounted
+	t.forgetNear(time.Now())
+	for id, k := range t.near {
+		a.Near = append(a.Near, status.Near{Rule: id.rule, Key: status.Text(id.key), Count: round(k.count), Limit: k.limit})
+	}
+	slices.SortFunc(a.Near, byUse)
+	a.Near = a.Near[:min(len(a.Near), topTold)]
+}
+
+// byUse puts those first that have used most of their limits.
+func byUse(x, y status.Near) int {
+	use := func(k status.Near) float64 { return nearKey{count: k.Count, limit: k.Limit}.use() }
+	return cmp.Or(cmp.Compare(use(y), use(x)), cmp.Compare(x.Rule, y.Rule), cmp.Compare(x.Key, y.Key))
 }
 
 func wireOf(r *storage.Rule) status.Rule {

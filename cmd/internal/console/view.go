@@ -3,6 +3,7 @@ package console
 import (
 	"cmp"
 	"encoding/json"
+	"maps"
 	"math"
 	"slices"
 	"sync"
@@ -22,15 +23,18 @@ type View struct {
 	Connected bool `json:"connected"`
 	// CanChange says that there are tokens, with which keys may be blocked and reset.
 	CanChange   bool             `json:"can_change"`
+	Verdict     Verdict          `json:"verdict"`
 	Heard       Heard            `json:"heard"`
 	Checkers    []CheckerView    `json:"checkers"`
 	Aggregators []AggregatorView `json:"aggregators"`
 	Rules       []RuleView       `json:"rules"`
 	// Counters names all rules and overrides that keys can be looked up under.
-	Counters []string    `json:"counters"`
-	Used     []TopView   `json:"used"`
-	Denied   []TopView   `json:"denied"`
-	Blocks   []BlockView `json:"blocks"`
+	Counters []string  `json:"counters"`
+	Used     []TopView `json:"used"`
+	Denied   []TopView `json:"denied"`
+	// Near are the keys nearest to their limits, or beyond them, of the last minute.
+	Near   []status.Near `json:"near"`
+	Blocks []BlockView   `json:"blocks"`
 	// BlocksWhy is why blocks cannot be read, "" if they can.
 	BlocksWhy string   `json:"blocks_why,omitempty"`
 	Book      BookView `json:"book"`
@@ -47,10 +51,23 @@ type Heard struct {
 	Hellos int `json:"hellos"`
 	// Blocks is how many keys are blocked.
 	Blocks int `json:"blocks"`
+	// Limited is how many keys were denied anything in the last minute, and Near how many were near
+	// their limit, of those that parts tell of.
+	Limited int `json:"limited"`
+	Near    int `json:"near"`
+	// LimitedMore says that there may be more of the former than parts tell of.
+	LimitedMore bool `json:"limited_more,omitempty"`
 	// Rules is how many rules anything was decided under.
 	Rules   int   `json:"rules"`
 	Allowed int64 `json:"allowed"`
 	Denied  int64 `json:"denied"`
+	// AllowedRate and DeniedRate are per second, as of the last statuses.
+	AllowedRate float64 `json:"allowed_rate"`
+	DeniedRate  float64 `json:"denied_rate"`
+	// Estimates of the last five minutes: hits beyond their limit as part of those that passed, and
+	// denials although there was room as part of all decisions.
+	OverShare  float64 `json:"over_share"`
+	FalseShare float64 `json:"false_share"`
 }
 
 // CheckerView is a checker, and how long ago it was heard.
@@ -94,9 +111,6 @@ type RuleView struct {
 	Denied      int64   `json:"denied"`
 	AllowedRate float64 `json:"allowed_rate"` // per second
 	DeniedRate  float64 `json:"denied_rate"`
-	// Past is how many there were in each of the last slots, oldest first; null if there were none.
-	PastAllowed []int64 `json:"past_allowed"`
-	PastDenied  []int64 `json:"past_denied"`
 	// Limit is what is known of the rule, null if nothing is.
 	Limit *status.Rule `json:"limit"`
 }
@@ -106,7 +120,6 @@ type TopView struct {
 	Rule string      `json:"rule"`
 	Key  status.Text `json:"key"`
 	Rate float64     `json:"rate"`
-	Past []float64   `json:"past"`
 }
 
 // most bounds what a view lists of each kind, so that a page stays quick, also over a phone's
@@ -128,6 +141,10 @@ func (c *Console) View() View {
 			v.Rules[i].Limit = new(r.wire())
 		}
 	}
+	all, byRule := c.picture.history.Lately(lately, c.o.Worker.Now())
+	v.Heard.OverShare = all.Over / max(all.Allowed, 1)
+	v.Heard.FalseShare = all.False / max(all.Allowed+all.Denied, 1)
+	v.Verdict = judge(&v, byRule, c.picture.lastFull())
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	v.BlocksWhy, v.Blocks = c.why, []BlockView{}
@@ -176,18 +193,10 @@ func (v *View) halve() bool {
 
 func half[T any](list []T, longest int) []T { return list[:min(len(list), longest/2)] }
 
-// short is the view without what is drawn, or only chosen from on the page, which no message needs
-// to carry.
+// short is the view without what is only chosen from or read on the page, which no message needs to
+// carry.
 func (v View) short() View {
 	v.Counters, v.Audit = nil, nil
-	for i := range v.Rules {
-		v.Rules[i].PastAllowed, v.Rules[i].PastDenied = nil, nil
-	}
-	for _, list := range [][]TopView{v.Used, v.Denied} {
-		for i := range list {
-			list[i].Past = nil
-		}
-	}
 	return v
 }
 
@@ -207,6 +216,7 @@ func (p *picture) view() View {
 		} else {
 			v.Heard.Checkers++
 			c.Allowed, c.Denied, c.Rate = addUp(rules, h)
+			v.Heard.LimitedMore = v.Heard.LimitedMore || len(h.Denied.List) >= deniedTold
 			v.Heard.Allowed += c.Allowed
 			v.Heard.Denied += c.Denied
 		}
@@ -226,10 +236,36 @@ func (p *picture) view() View {
 	v.Checkers = v.Checkers[:min(len(v.Checkers), most)]
 	slices.SortStableFunc(v.Aggregators, func(a, b AggregatorView) int { return cmp.Compare(b.trouble(), a.trouble()) })
 	v.Aggregators = v.Aggregators[:min(len(v.Aggregators), most)]
-	v.Heard.Rules, v.Rules = len(rules), p.rulesOfLocked(rules)
+	for _, r := range rules {
+		v.Heard.AllowedRate += r.AllowedRate
+		v.Heard.DeniedRate += r.DeniedRate
+	}
+	v.Heard.AllowedRate, v.Heard.DeniedRate = round(v.Heard.AllowedRate), round(v.Heard.DeniedRate)
+	v.Heard.Rules, v.Rules = len(rules), rulesOf(rules)
 	used, denied := p.topKeysLocked(now)
-	v.Used, v.Denied = p.topViews(used, p.past.used), p.topViews(denied, p.past.denied)
+	v.Heard.Limited = len(denied)
+	used, denied = used[:min(len(used), topShown)], denied[:min(len(denied), topShown)]
+	v.Used, v.Denied = topViews(used), topViews(denied)
+	v.Near, v.Heard.Near = p.nearLocked(now)
 	return v
+}
+
+// nearLocked returns the keys that are nearest to their limits, and how many are near.
+func (p *picture) nearLocked(now time.Time) (list []status.Near, all int) {
+	known := make(map[keyID]status.Near)
+	for _, h := range p.aggregators {
+		if isSilent(&h.Part, h.at, now) {
+			continue
+		}
+		for _, k := range h.Near { // after a change of owner two may tell of it
+			if id := (keyID{k.Rule, string(k.Key)}); k.Count >= known[id].Count {
+				known[id] = k
+			}
+		}
+	}
+	list = slices.AppendSeq([]status.Near{}, maps.Values(known))
+	slices.SortFunc(list, byUse)
+	return list[:min(len(list), topShown)], len(list)
 }
 
 // trouble is 1 for a checker that something is wrong with.
@@ -283,8 +319,8 @@ func aggregatorView(h *heardAggregator, now time.Time, silent bool) AggregatorVi
 	}
 }
 
-// rulesOfLocked returns the sums, the busiest rule first, and then by name.
-func (p *picture) rulesOfLocked(rules map[string]*RuleView) []RuleView {
+// rulesOf returns the sums, the busiest rule first, and then by name.
+func rulesOf(rules map[string]*RuleView) []RuleView {
 	list := make([]RuleView, 0, len(rules))
 	for _, name := range sortedNames(rules) {
 		list = append(list, *rules[name])
@@ -294,21 +330,14 @@ func (p *picture) rulesOfLocked(rules map[string]*RuleView) []RuleView {
 	for i := range list {
 		r := &list[i]
 		r.AllowedRate, r.DeniedRate = round(r.AllowedRate), round(r.DeniedRate)
-		if s := p.past.rules[r.Rule]; s != nil {
-			r.PastAllowed = unroll(s, p.past.number, func(d decisions) int64 { return d.allowed })
-			r.PastDenied = unroll(s, p.past.number, func(d decisions) int64 { return d.denied })
-		}
 	}
 	return list
 }
 
-func (p *picture) topViews(top []topKey, past map[keyID]*series[float64]) []TopView {
+func topViews(top []topKey) []TopView {
 	list := make([]TopView, len(top))
 	for i, k := range top {
 		list[i] = TopView{Rule: k.rule, Key: status.Text(k.key), Rate: round(k.rate)}
-		if s := past[k.keyID]; s != nil {
-			list[i].Past = unroll(s, p.past.number, round)
-		}
 	}
 	return list
 }

@@ -21,7 +21,8 @@ import (
 // Name is the name of a namespace's bucket.
 func Name(namespace string) string { return namespace + "-states" }
 
-// key is the only one of a bucket.
+// key is the only one of a bucket that this package uses. Consoles keep their history under
+// another one.
 const key = "shards"
 
 // value is kept under it: for each shard, by number, generation and version.
