@@ -17,7 +17,7 @@ import (
 // Clock turns own time into the fleet's. The zero value has an offset of 0 and an unknown error.
 //
 // Coarse, Fleet, Own, Offset and Error may be called at any time. One goroutine may call Tick and
-// Stop. Observe, Slew and Known need the caller's lock.
+// Stop. Observe, Slew, Known and Doubted need the caller's lock.
 type Clock struct {
 	coarse atomic.Int64 // the fleet's time at the last tick; 0 if there are no ticks
 	offset atomic.Int64 // the fleet's time minus own time
@@ -30,6 +30,7 @@ type Clock struct {
 	guess   int64 // the smallest error of an observation that the offset is based on, or that agrees
 	target  int64 // where offset is going
 	slewed  int64 // own time at the last slew
+	doubted bool  // a newer sample contradicts the best one
 }
 
 // sample is one comparison of the clocks, made at own time at. Its error is half of the round trip
@@ -61,6 +62,10 @@ func (c *Clock) Tick(own int64) { c.coarse.Store(c.Fleet(own)) }
 
 // Stop ends the ticks.
 func (c *Clock) Stop() { c.coarse.Store(0) }
+
+// Doubted says whether a newer observation contradicts the best one. Then Error may be larger than
+// drift alone makes it, and what was reckoned by an earlier one is wrong.
+func (c *Clock) Doubted() bool { return c.doubted }
 
 // Fleet returns the fleet's time at an own time.
 func (c *Clock) Fleet(own int64) int64 { return own + c.offset.Load() }
@@ -203,8 +208,10 @@ func (c *Clock) judge(now int64) {
 	offset := c.offset.Load()
 	drift := max(now-c.best.at, 0)/driftShare + int64(margin)
 	err := c.best.err + distance(c.best.offset, offset) + drift
+	c.doubted = false
 	for _, s := range c.samples[:min(c.next, len(c.samples))] {
 		if s.at > c.best.at && distance(s.offset, c.best.offset) > s.err+c.best.err+drift {
+			c.doubted = true
 			err = max(err, distance(s.offset, offset)+s.err+drift)
 		}
 	}
