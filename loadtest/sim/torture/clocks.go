@@ -43,7 +43,7 @@ func (w *world) watchTime() {
 }
 
 // keeps takes in that the keeper has recorded the fleet's time. Where it moves, checkers follow
-// from their next hello on.
+// from their next hello on, by 1/20 of the time.
 func (w *world) keeps(recorded int64) {
 	off := max(recorded-w.shift, w.shift-recorded)
 	if w.lostTime || off > timeError {
@@ -52,7 +52,7 @@ func (w *world) keeps(recorded int64) {
 	w.shift = recorded
 	for _, s := range w.slots {
 		if s.life != nil && off > ms {
-			s.life.drag += off + 4*second/20
+			extend(&s.life.slewed, w.now+20*off+4*second)
 		}
 	}
 }
@@ -99,19 +99,5 @@ func (w *world) agreeOnTime() {
 		for _, k := range w.keys { // what passed before was in other buckets
 			clear(k.counts)
 		}
-	}
-}
-
-// heard notes an answer to a hello, by how far it may be off. Bad answers pull a checker's clock,
-// if they are the best of the last eight: by 1/20 of the time (docs/protocol.md, Clocks). It
-// returns as fast, from the next good one on.
-func (l *life) heard(err int64) { l.pulled = err > int64(clockError) }
-
-// pull reckons, every look, how far bad answers may have pulled a checker's clock.
-func (l *life) pull() {
-	if by := lookEvery / 20; l.pulled {
-		l.drag += by
-	} else {
-		l.drag = max(l.drag-by, 0)
 	}
 }

@@ -37,6 +37,9 @@ type Clock struct {
 // plus the error that the aggregator states for its own clock.
 type sample struct{ err, offset, at int64 }
 
+// errAt is the error at own time now: the clocks may have drifted apart since.
+func (s sample) errAt(now int64) int64 { return s.err + max(now-s.at, 0)/driftShare }
+
 const (
 	// TickEvery is how often Tick is to be called, and so how coarse Coarse is.
 	TickEvery = time.Millisecond
@@ -84,8 +87,9 @@ func (c *Clock) Known() bool { return c.known }
 func (c *Clock) IsGuess() bool { return c.next < len(c.samples) && c.guess > int64(slewable) }
 
 // Observe takes in a welcome that came at own time now and answers a hello sent at own time sent.
-// The aggregator read the fleet's time about half a round trip ago, and its own error was err. Of
-// the last observations the one with the smallest error counts. Later ones than the first let the
+// The aggregator read the fleet's time about half a round trip ago, and its own error was err. The
+// observation with the smallest error counts, as of now: of the last ones, and of older ones while
+// none contradicts it. Later ones than the first let the
 // clock slew, unless they prove the first one wrong, or all of the last ones say that it is far
 // off.
 //
@@ -97,11 +101,14 @@ func (c *Clock) Observe(sent, fleet, now, err int64) (step int64) {
 	if trip < 0 || trip > int64(LongestRoundTrip) {
 		return 0
 	}
+	if c.next >= len(c.samples) && !c.doubted && c.samples[c.next%len(c.samples)] == c.best {
+		c.next++ // a good one stays, until it is old: eight bad ones would pull the clock away
+	}
 	c.samples[c.next%len(c.samples)] = sample{trip/2 + err, fleet + trip/2 - now, now}
 	c.next++
 	best := c.samples[0]
 	for _, s := range c.samples[1:min(c.next, len(c.samples))] {
-		if s.err < best.err {
+		if s.errAt(now) < best.errAt(now) {
 			best = s
 		}
 	}
