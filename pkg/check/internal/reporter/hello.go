@@ -21,7 +21,7 @@ func (r *Reporter) welcome(m *events.Welcome, now int64) {
 	r.host.NoteSize(int64(m.Checkers))
 	if step := r.host.Clock.Observe(m.Sent, m.Time, now, m.Error); step != 0 {
 		r.rebucket(step, r.host.Clock.Fleet(now))
-	} else if r.host.Clock.Doubted() {
+	} else if r.host.Clock.Refuted() {
 		r.withdrawPermits(now)
 	}
 	switch n := int(m.Shards); {
