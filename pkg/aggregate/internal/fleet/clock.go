@@ -35,7 +35,7 @@ type Clock struct {
 	looked  int64 // own time of the last look at the store's clock
 	doubted int64 // own time since which looks have contradicted; 0 if they do not
 
-	heard  int64 // the last that another aggregator has told: the fleet's time less our own, at least
+	heard  int64 // the fleet's time less our own, at least, by the last message of another one; 0: none
 	asked  int64 // own time of the last Start
 	waited int64 // for how long it has not been known, less the time in which this process stood still
 	known  bool
@@ -238,8 +238,8 @@ func (c *Clock) Start(now int64, listened, told bool) (known bool) {
 	case c.store.taken:
 		by := c.byStoreLocked()
 		most := by.halfAt(now) + slack
-		set := by.offset < c.heard-most || by.offset > c.heard+delay+most
-		if told && set && c.waited < believeStore {
+		agrees := by.offset >= c.heard-most && by.offset <= c.heard+delay+most
+		if told && c.heard != 0 && !agrees && c.waited < believeStore {
 			break
 		}
 		if !waits || by.half <= good {
