@@ -94,10 +94,10 @@ func (c *Clock) IsGuess() bool { return c.next < len(c.samples) && c.guess > int
 
 // Observe takes in a welcome that came at own time now and answers a hello sent at own time sent.
 // The aggregator read the fleet's time about half a round trip ago, and its own error was err. Of
-// the last observations the one with the smallest error counts; an older one, as long as none of
-// them contradicts it and it is still better, for all that the clocks may have drifted since. Later
-// ones than the first let the clock slew, unless they prove the first one wrong, or all of the last
-// ones say that it is far off.
+// the last observations the one with the smallest error counts; if all are bad, an older one, as
+// long as none of them contradicts it and it is still better, for all that the clocks may have
+// drifted since. Later ones than the first let the clock slew, unless they prove the first one
+// wrong, or all of the last ones say that it is far off.
 //
 // Observe returns by how much the clock has stepped, if hits that are not reported yet were dated
 // too late, or by a first guess. When a clock that is far behind steps forward, they were not: it
@@ -117,8 +117,8 @@ func (c *Clock) Observe(sent, fleet, now, err int64) (step int64) {
 			best = s
 		}
 	}
-	if c.known && !c.doubted && c.best.errAt(now) < best.err { // or eight bad ones would pull the clock away
-		best = c.best
+	if best.err > int64(slewable) && !c.doubted && c.known && c.best.errAt(now) < best.err {
+		best = c.best // or eight bad ones would pull the clock away
 	}
 	c.best, c.target = best, best.offset
 	defer c.judge(now)
