@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -32,7 +33,7 @@ func (t *tortured) add(cmd *cobra.Command) {
 			"checkers, and check what must hold; goes with --seed, --json and these")
 		flags.Add(s, &t.seeds, "seeds", "play `N` schedules, of --seed and those after it",
 			flags.Int(1, 10_000_000))
-		flags.Add(s, &t.rounds, "rounds", "`N` rounds of faults in each schedule, of some 20 faults each",
+		flags.Add(s, &t.rounds, "rounds", "`N` rounds of faults in each schedule, of some 50 faults each",
 			flags.Int(1, 100))
 	})
 }
@@ -70,6 +71,7 @@ func (t *tortured) run(cmd *cobra.Command, o *settings) error {
 		defer b.end()
 		options.Progress = func(done, all int) { b.at(time.Duration(done), time.Duration(all)) }
 	}
+	debug.SetGCPercent(1000) // fleets are small, and a third of the time would go to collecting them
 	begin := time.Now()
 	r := torture.Run(ctx, options)
 	if err := t.write(&r, o.json, stdout, time.Since(begin)); err != nil {

@@ -27,11 +27,15 @@ func (w *Worker) receiveMember(now int64, payload []byte) {
 // observeFleet takes in what an aggregator says of the fleet's time, and that this one hears
 // itself.
 func (w *Worker) observeFleet(said *events.Member, now int64) {
-	if said.GetId() == w.members.ID() {
+	switch {
+	case said.GetId() == w.members.ID():
 		w.checkers.Listen(now)
-	} else if sent, trip, ok := w.members.Trip(said, now); ok && said.GetTime() != 0 && !w.clockless.Load() {
-		keeper := said.GetId() == w.members.Keeper()
-		w.clock.ObservePeer(sent, now, said.GetTime()+trip/2, trip/2+said.GetError(), keeper)
+	case said.GetTime() != 0 && !w.clockless.Load():
+		w.clock.Hear(now, said.GetTime(), said.GetError())
+		if sent, trip, ok := w.members.Trip(said, now); ok {
+			keeper := said.GetId() == w.members.Keeper()
+			w.clock.ObservePeer(sent, now, said.GetTime()+trip/2, trip/2+said.GetError(), keeper)
+		}
 	}
 	w.startClock(now)
 }

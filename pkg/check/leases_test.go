@@ -169,3 +169,16 @@ func TestUnansweredCounterLeaves(t *testing.T) {
 	f.steps(1000, 70_000, 500)
 	equal(t, f.Stats().LiveKeys, 0, "keys that stay")
 }
+
+// TestLateGrantIsNoSlowOne: the process stood still while the answer waited for it. If that counted
+// as a round trip, requests would be repeated seconds later, and ask for permits for seconds.
+func TestLateGrantIsNoSlowOne(t *testing.T) {
+	f, l := strictFleet(t, 10, time.Minute)
+	f.firstGrant(l, 1, 0)
+	before := f.host.LeaseRoundTrip()
+	f.pass(l, 3, 2, 1)
+	f.asks(4, leaseWish{want: 3, known: 1})
+	f.grants(noon+8*second, 0, 2, 2, 0)
+	equal(t, f.host.LeaseRoundTrip(), before, "round trip")
+	f.pass(l, 8001, 1, 1)
+}

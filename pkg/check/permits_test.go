@@ -54,6 +54,17 @@ func TestPermitsEndWithTheirBucket(t *testing.T) {
 	f.asks(1001, leaseWish{want: 1, returned: 7, of: 1})
 }
 
+// TestPermitsEndAtAContradiction: a hello shows that the clock is behind, as after a suspend. What an
+// earlier check has left to be taken without the lock ends by the error of now, too.
+func TestPermitsEndAtAContradiction(t *testing.T) {
+	f, l := strictFleet(t, 10, time.Second)
+	f.firstGrant(l, 8, 0)
+	f.welcome(noon+100*ms, 1)
+	f.pass(l, 150, 2, 2)
+	f.join(noon+160*ms, 1, 900*ms)
+	f.pass(l, 170, 3, 0)
+}
+
 func TestIdlePermitsAreGivenBack(t *testing.T) {
 	f, l := strictFleet(t, 10, time.Second)
 	f.firstGrant(l, 4, 0)

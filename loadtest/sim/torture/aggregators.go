@@ -17,7 +17,7 @@ type worker struct {
 	id                uint64
 	skew              int64
 	knows             bool  // the fleet's time
-	alone             bool  // it has heard of no one who does, and the store's time is another one
+	told              int64 // when it last heard one that does
 	time              int64 // how far that is ahead
 	next              int64
 	paused            int64
@@ -59,6 +59,9 @@ func (w *world) bringUp(k *worker) {
 			return
 		}
 		k.inbox = append(k.inbox, func() {
+			if kind == events.KindMember {
+				k.hears(payload)
+			}
 			k.Receive(w.now+k.skew, kind, payload, k.through(reply))
 			after := gather
 			switch kind {
@@ -74,6 +77,17 @@ func (w *world) bringUp(k *worker) {
 		}
 		w.due = min(w.due, k.next)
 	})
+}
+
+// hears notes whether another aggregator knows the fleet's time.
+func (k *worker) hears(member []byte) {
+	switch m, err := events.DecodeMember(member); {
+	case err != nil || m.GetId() == k.id:
+	case m.GetTime() != 0:
+		k.told = k.world.now
+	case m.GetLeaving():
+		k.told = 0
+	}
 }
 
 // through loses answers while messages from the aggregator are lost.

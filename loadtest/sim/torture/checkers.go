@@ -31,8 +31,6 @@ type life struct {
 	leaving    bool
 	skew       int64 // how far its own clock is ahead
 	slewed     int64 // until when it may take to follow a change of that while it ran
-	pulled     bool  // the last answer to a hello was a bad one
-	drag       int64 // how far such answers may have pulled its clock
 	asleep     int64 // own time of a wake-up after which no good answer has come to a hello; 0: none
 	wrong      int64 // when its idea of the fleet's time was last seen to be wrong
 
@@ -100,7 +98,6 @@ func (w *world) welcome(l *life, payload []byte) []byte {
 		panic(err)
 	}
 	off := (w.now+l.skew-m.GetSent())/2 + m.GetError()
-	l.heard(off)
 	if m.GetSent() > l.asleep && off < 10*ms { // a bad answer contradicts nothing
 		l.asleep = 0
 	}

@@ -1,9 +1,6 @@
 package torture
 
-import (
-	"slices"
-	"time"
-)
+import "time"
 
 // timeError is how far the fleet's time moves at most when an aggregator takes it over from another
 // one, or records it: half of the longest round trip that there is on a slow network.
@@ -14,36 +11,26 @@ func (w *world) off(l *life) time.Duration {
 	return time.Duration(l.skew-w.shift) + l.Stats().ClockOffset
 }
 
-// watchTime follows the fleet's time, which is the store's clock and an offset on record. It
-// notices which aggregators may take the store's time for the fleet's although it is not: the
-// store's clock was set, nobody has recorded that yet, and they start and can measure no other one
-// that knows the time, which takes messages in both directions (docs/protocol.md, Clocks, weak
-// spots).
+// watchTime follows the fleet's time, which is the store's clock and an offset on record.
 func (w *world) watchTime() {
+	w.margin = timeError
 	recorded := w.store.ahead + int64(w.store.offset)
-	if off := recorded - w.shift; max(off, -off) <= int64(clockError) {
-		if !w.lostTime {
-			w.shift = recorded
-		}
-		w.margin = ms
-		for _, k := range w.crew {
-			if off := k.time - w.shift; k.Worker != nil && k.knows {
-				w.margin = max(w.margin, off+ms, ms-off)
-			}
-		}
+	if off := recorded - w.shift; max(off, -off) > int64(clockError) {
 		return
 	}
-	w.margin = timeError
-	told := slices.ContainsFunc(w.crew, func(k *worker) bool {
-		return k.Worker != nil && k.knows && w.now >= max(k.paused, k.from, k.to, w.sides.until)
-	})
+	if !w.lostTime {
+		w.shift = recorded
+	}
+	w.margin = ms
 	for _, k := range w.crew {
-		k.alone = k.alone || k.Worker != nil && !k.knows && (!told || w.now < k.to)
+		if off := k.time - w.shift; k.Worker != nil && k.knows {
+			w.margin = max(w.margin, off+ms, ms-off)
+		}
 	}
 }
 
 // keeps takes in that the keeper has recorded the fleet's time. Where it moves, checkers follow
-// from their next hello on.
+// from their next hello on, by 1/20 of the time.
 func (w *world) keeps(recorded int64) {
 	off := max(recorded-w.shift, w.shift-recorded)
 	if w.lostTime || off > timeError {
@@ -52,26 +39,28 @@ func (w *world) keeps(recorded int64) {
 	w.shift = recorded
 	for _, s := range w.slots {
 		if s.life != nil && off > ms {
-			s.life.drag += off + 4*second/20
+			extend(&s.life.slewed, w.now+20*off+4*second)
 		}
 	}
 }
 
-// tells takes in what an aggregator tells of the fleet's time. If that has stepped, what depends on
-// it is not judged until all agree on it again.
+// tells takes in what an aggregator tells of the fleet's time. One that starts, and has not heard
+// another one that knows it within half a second, takes the store's, whose clock may have been set
+// without a record of that (docs/protocol.md, Clocks, weak spots). Then the fleet's time has stepped,
+// and what depends on it is not judged until all agree on it again.
 func (w *world) tells(k *worker, fleet, err int64) {
-	first := !k.knows
+	alone := !k.knows && w.now-k.told > second/2
 	k.knows, k.time = true, fleet-w.now
 	off, most := k.time-w.shift, timeError
-	if first && k.alone {
+	if alone {
 		most = int64(clockError)
 	}
 	if w.lostTime || max(off, -off) <= most+err {
 		return
 	}
-	if !first || !k.alone {
+	if !alone {
 		w.violate("fleet time", "aggregator %d is %v off, the store's clock %v, less %v on record",
-			k.number, time.Duration(k.time-w.shift), time.Duration(w.store.ahead), w.store.offset)
+			k.number, time.Duration(off), time.Duration(w.store.ahead), w.store.offset)
 	}
 	w.lostTime = true
 	w.result.TimeSteps++
@@ -99,19 +88,5 @@ func (w *world) agreeOnTime() {
 		for _, k := range w.keys { // what passed before was in other buckets
 			clear(k.counts)
 		}
-	}
-}
-
-// heard notes an answer to a hello, by how far it may be off. Bad answers pull a checker's clock,
-// if they are the best of the last eight: by 1/20 of the time (docs/protocol.md, Clocks). It
-// returns as fast, from the next good one on.
-func (l *life) heard(err int64) { l.pulled = err > int64(clockError) }
-
-// pull reckons, every look, how far bad answers may have pulled a checker's clock.
-func (l *life) pull() {
-	if by := lookEvery / 20; l.pulled {
-		l.drag += by
-	} else {
-		l.drag = max(l.drag-by, 0)
 	}
 }

@@ -1,6 +1,7 @@
 package torture
 
 import (
+	"math"
 	"slices"
 	"time"
 
@@ -130,7 +131,8 @@ func (w *world) note(fault string, lasts int64) {
 	}
 }
 
-// inject plans faults until a time, about one a second, each for 0.1 to 8 s.
+// inject plans faults until a time, each for 0.1 to 8 s: most are short, or dense schedules would
+// have nothing left to break.
 func (w *world) inject(until int64) {
 	all := 0
 	for _, f := range faults {
@@ -138,7 +140,7 @@ func (w *world) inject(until int64) {
 	}
 	w.mended = until
 	for at := w.now; ; {
-		at += int64(w.rand.ExpFloat64() * 0.8e9)
+		at += int64(w.rand.ExpFloat64() * w.gap)
 		if at >= until {
 			return
 		}
@@ -147,7 +149,7 @@ func (w *world) inject(until int64) {
 			x -= f.weight
 			return x < 0
 		})
-		d := min(w.between(100*ms, 8*second), until-at)
+		d := min(int64(0.1e9*math.Pow(80, w.rand.Float64())), until-at)
 		w.at(at, func() {
 			w.disturb()
 			if faults[i].begin(w, d) {

@@ -109,7 +109,6 @@ func (w *world) look() {
 		if s.life == nil {
 			continue
 		}
-		s.life.pull()
 		if w.now >= s.paused && w.off(s.life).Abs() > clockError {
 			s.life.wrong, w.unsettled = w.now, w.now
 		}
@@ -287,10 +286,9 @@ func (w *world) recovered() {
 			w.violate("fleet size", "%s knows of %d checkers, there are %d, and %d that have gone lately",
 				l.name, st.Checkers, checkers, gone)
 		}
-		off, most := w.off(l), clockError+time.Duration(l.drag)
-		if off.Abs() > most && w.now > l.slewed && !w.lostTime {
+		if off := w.off(l); off.Abs() > clockError && w.now > l.slewed && !w.lostTime {
 			w.violate("clock", "%s is %v off, want at most %v (its own clock %v)",
-				l.name, off, most, time.Duration(l.skew))
+				l.name, off, clockError, time.Duration(l.skew))
 		}
 		if st.Revision != w.rules.revision {
 			w.violate("rules", "%s has revision %d, want %d", l.name, st.Revision, w.rules.revision)

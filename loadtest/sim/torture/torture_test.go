@@ -45,7 +45,7 @@ func TestDefectsAreFound(t *testing.T) {
 		{breaksDown, "no panic"},
 		{wrongFleetTime, "clock"},
 	} {
-		r := Run(t.Context(), Options{Seed: 1, Rounds: 1, mutation: test.defect})
+		r := Run(t.Context(), Options{Seed: 1, Seeds: 3, Rounds: 1, mutation: test.defect})
 		is := func(v Violation) bool { return v.Invariant == test.invariant }
 		if !slices.ContainsFunc(r.Violations, is) {
 			t.Errorf("defect %d violates %v, want %q", test.defect, r.Violations, test.invariant)

@@ -31,7 +31,7 @@ type key struct {
 }
 
 func (t *traffic) init(w *world) {
-	for rule, n := range [...]int{hundred: 6, thousand: 2, hour: 2, turn: 2} {
+	for rule, n := range [...]int{hundred: 4, thousand: 1, hour: 2, turn: 2} {
 		for range n {
 			t.keys = append(t.keys, t.newKey(w, rule))
 		}

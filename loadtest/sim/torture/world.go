@@ -1,6 +1,7 @@
 package torture
 
 import (
+	"math"
 	"math/rand/v2"
 	"time"
 
@@ -54,12 +55,14 @@ type world struct {
 	slots   []*slot // of checkers
 	crew    []*worker
 	plan    []action
-	planned int // actions so far
+	planned int   // actions so far
+	soonest int64 // when the first of plan is
 
 	shards int
-	losing bool // the store may lose data
-	jumpy  bool // clocks of running checkers may be set
-	trusts bool // aggregators read the rules themselves
+	gap    float64 // the mean time between two faults, in ns
+	losing bool    // the store may lose data
+	jumpy  bool    // clocks of running checkers may be set
+	trusts bool    // aggregators read the rules themselves
 	net    network
 	mended int64 // when the round's faults end
 	sides  splits
@@ -85,6 +88,7 @@ func newWorld(o Options, seed uint64) *world {
 	w.start = epoch + w.rand.Int64N(6*3600*second)
 	w.now = w.start
 	w.losing, w.jumpy, w.trusts = seed%3 == 2, seed%6 == 4, seed%2 == 0
+	w.gap = 0.8e9 * math.Pow(4, -w.rand.Float64()) // from 0.8 s down to 0.2 s
 	w.store = newStore(w)
 	w.shards = 1 + w.rand.IntN(3)
 	w.result.Faults = make(map[string]int64)
@@ -127,6 +131,7 @@ func (w *world) run() {
 func (w *world) at(t int64, do func()) {
 	w.planned++
 	w.plan = append(w.plan, action{max(t, w.now), w.planned, do})
+	w.soonest = min(w.soonest, t)
 	w.due = min(w.due, t)
 }
 
@@ -142,6 +147,9 @@ func (w *world) every(d int64, do func()) {
 
 // act does what was planned for now, and returns when the next action is.
 func (w *world) act() (next int64) {
+	if w.now < w.soonest {
+		return w.soonest
+	}
 	for {
 		first, next := -1, never
 		for i, a := range w.plan {
@@ -149,7 +157,7 @@ func (w *world) act() (next int64) {
 				first, next = i, a.at
 			}
 		}
-		if next > w.now {
+		if w.soonest = next; next > w.now {
 			return next
 		}
 		do, last := w.plan[first].do, len(w.plan)-1

@@ -35,7 +35,9 @@ type Clock struct {
 	looked  int64 // own time of the last look at the store's clock
 	doubted int64 // own time since which looks have contradicted; 0 if they do not
 
-	began  int64 // own time of the first Start
+	heard  int64 // the fleet's time less our own, at least, by the last message of another one; 0: none
+	asked  int64 // own time of the last Start
+	waited int64 // for how long it has not been known, less the time in which this process stood still
 	known  bool
 	offset int64 // the fleet's time less our own
 	slewed int64 // own time at which offset was right
@@ -66,6 +68,9 @@ const (
 	allowed = driftShare * int64(time.Millisecond)
 	// slack is by how much looks may contradict without a cause.
 	slack = int64(5 * time.Millisecond)
+	// delay is how long a message from another aggregator takes at most, as a rule, and how much time
+	// at most has passed from one Start to the next, unless this process stood still.
+	delay = int64(time.Second)
 	// good is the largest error of a look that sets anything at once; patience is how long to wait
 	// for such a look.
 	good     = int64(5 * time.Millisecond)
@@ -202,16 +207,27 @@ func (c *Clock) setLocked(by look, now int64) {
 	c.doubted = 0
 }
 
+// Hear takes in that another aggregator, which may not hear this one, has told the fleet's time,
+// right to ± err, in a message that came at own time now.
+func (c *Clock) Hear(now, theirs, err int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.heard = theirs - now - err
+}
+
 // Start sets the fleet's time if it is not known and can be, at own time now: by an aggregator that
 // knows it, else, once this one has listened for others, by the store. It waits for a good look,
 // for at most 3 s since its first call; told says that an aggregator that knows the time is heard.
+// If what that one says contradicts the store, whose clock was set then, it waits for up to a
+// minute: until the two can be measured, or the keeper has changed the offset on record.
 func (c *Clock) Start(now int64, listened, told bool) (known bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.began == 0 {
-		c.began = now
+	if c.asked != 0 {
+		c.waited += min(max(now-c.asked, 0), delay)
 	}
-	waits := now-c.began < patience
+	c.asked = now
+	waits := c.waited < patience
 	switch {
 	case c.known:
 	case c.peer.taken:
@@ -220,8 +236,14 @@ func (c *Clock) Start(now int64, listened, told bool) (known bool) {
 		}
 	case waits && (told || !listened):
 	case c.store.taken:
-		if !waits || c.store.half <= good {
-			c.setLocked(c.byStoreLocked(), now)
+		by := c.byStoreLocked()
+		most := by.halfAt(now) + slack
+		agrees := by.offset >= c.heard-most && by.offset <= c.heard+delay+most
+		if told && c.heard != 0 && !agrees && c.waited < believeStore {
+			break
+		}
+		if !waits || by.half <= good {
+			c.setLocked(by, now)
 		}
 	}
 	return c.known

@@ -44,6 +44,19 @@ func startAt(st *storage, keeper *aggregator, all ...*aggregator) {
 	}
 }
 
+// startUntil has a clock try to start every 250 ms, from at on.
+func (a *aggregator) startUntil(until int64, listened, told bool) {
+	for now := at; now <= until; now += s / 4 {
+		a.Start(now+a.ahead, listened, told)
+	}
+}
+
+// hear has a clock hear another one, which does not hear it, at true time now.
+func (a *aggregator) hear(b *aggregator, now, took int64) {
+	theirs, err := b.Tell(now - took + b.ahead)
+	a.Hear(now+a.ahead, theirs, err)
+}
+
 // off is by how much an aggregator's fleet time differs from the true time.
 func (a *aggregator) off(now int64) int64 { return a.Time(now+a.ahead) - now }
 
@@ -83,6 +96,9 @@ func TestClockStarts(t *testing.T) {
 					a.measure(&b, at+now*ms, l.trip, true)
 				}
 			}
+			if tt.told {
+				a.hear(&b, at+now*ms, 0)
+			}
 			if a.Start(at+now*ms+a.ahead, now >= tt.listened, tt.told) && known < 0 {
 				known = now
 				if off := a.off(at + now*ms); abs(off) > tt.most || abs(off) > a.Error(at+now*ms+a.ahead) {
@@ -96,17 +112,55 @@ func TestClockStarts(t *testing.T) {
 	}
 }
 
+// The store's clock was set, and the one that knows that cannot record it or be measured yet, but is
+// heard: an aggregator that starts does not take the store's time for the fleet's. After a minute
+// without a way to find out it does.
+func TestClockStartsByNoStoreThatWasSet(t *testing.T) {
+	for _, step := range []int64{-14 * s, 14 * s} {
+		for _, recorded := range []int64{10 * s, 1000 * s} {
+			a, b := &aggregator{ahead: 5 * s}, &aggregator{ahead: -7 * s}
+			st := &storage{}
+			b.join(st, at, 0, 0, true)
+			b.Start(at+b.ahead, true, false)
+			st.ahead = step
+			known := int64(0)
+			for now := at + s; known == 0; now += s / 4 {
+				if now >= at+recorded {
+					st.kept = -step
+				}
+				a.join(st, now, 2*ms, 0.5, false)
+				a.hear(b, now, 800*ms)
+				if a.Start(now+a.ahead, true, true) {
+					known = now - at
+				}
+				off, want := a.off(now), min(recorded, s+believeStore)
+				if known > 0 && (known != want || recorded == 10*s && abs(off) > 2*ms) {
+					t.Errorf("step %d, recorded after %d: known after %d, %d off", step, recorded, known, off)
+				}
+			}
+		}
+	}
+}
+
+// A process that stood still while it started has not waited for others meanwhile.
+func TestClockOfAFrozenStart(t *testing.T) {
+	var a aggregator
+	a.join(&storage{}, at, 2*ms, 0.5, false)
+	a.Start(at, false, false)
+	if a.Start(at+60*s, false, false) {
+		t.Error("it takes the store's time before it has listened")
+	}
+}
+
 // A bad first look is corrected at once when a better one shows it wrong; the fleet's time is never
 // further off than Error says.
 func TestClockCorrectsABadStart(t *testing.T) {
 	var a, b aggregator
 	st := &storage{}
 	a.join(st, at, s, 0, true)
-	a.Start(at, true, false)
-	a.Start(at+3*s, true, false)
+	a.startUntil(at+3*s, true, false)
 	b.measure(&a, at+3*s, 2*ms, true)
-	b.Start(at, true, true)
-	b.Start(at+3*s, true, true)
+	b.startUntil(at+3*s, true, true)
 	for i, c := range []*aggregator{&a, &b} {
 		off, err := c.off(at+3*s), c.Error(at+3*s)
 		if abs(off) < 400*ms || abs(off) > err || err > 502*ms {

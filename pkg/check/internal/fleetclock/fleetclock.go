@@ -17,7 +17,7 @@ import (
 // Clock turns own time into the fleet's. The zero value has an offset of 0 and an unknown error.
 //
 // Coarse, Fleet, Own, Offset and Error may be called at any time. One goroutine may call Tick and
-// Stop. Observe, Slew and Known need the caller's lock.
+// Stop. Observe, Slew, Known and Refuted need the caller's lock.
 type Clock struct {
 	coarse atomic.Int64 // the fleet's time at the last tick; 0 if there are no ticks
 	offset atomic.Int64 // the fleet's time minus own time
@@ -30,11 +30,21 @@ type Clock struct {
 	guess   int64 // the smallest error of an observation that the offset is based on, or that agrees
 	target  int64 // where offset is going
 	slewed  int64 // own time at the last slew
+	doubted bool  // a newer sample contradicts the best one
+	refuted bool  // the last sample contradicts the best one of before
 }
 
 // sample is one comparison of the clocks, made at own time at. Its error is half of the round trip
 // plus the error that the aggregator states for its own clock.
 type sample struct{ err, offset, at int64 }
+
+// errAt is the error at own time now: the clocks may have drifted apart since.
+func (s sample) errAt(now int64) int64 { return s.err + max(now-s.at, 0)/driftShare }
+
+// contradicts says whether a newer sample, at own time now or before, shows that a clock was set.
+func (s sample) contradicts(o sample, now int64) bool {
+	return distance(s.offset, o.offset) > s.errAt(now)+o.err+int64(margin)
+}
 
 const (
 	// TickEvery is how often Tick is to be called, and so how coarse Coarse is.
@@ -62,6 +72,10 @@ func (c *Clock) Tick(own int64) { c.coarse.Store(c.Fleet(own)) }
 // Stop ends the ticks.
 func (c *Clock) Stop() { c.coarse.Store(0) }
 
+// Refuted says whether the last observation contradicts the best one of before. Then what was
+// reckoned by an earlier Error is wrong.
+func (c *Clock) Refuted() bool { return c.refuted }
+
 // Fleet returns the fleet's time at an own time.
 func (c *Clock) Fleet(own int64) int64 { return own + c.offset.Load() }
 
@@ -80,9 +94,10 @@ func (c *Clock) IsGuess() bool { return c.next < len(c.samples) && c.guess > int
 
 // Observe takes in a welcome that came at own time now and answers a hello sent at own time sent.
 // The aggregator read the fleet's time about half a round trip ago, and its own error was err. Of
-// the last observations the one with the smallest error counts. Later ones than the first let the
-// clock slew, unless they prove the first one wrong, or all of the last ones say that it is far
-// off.
+// the last observations the one with the smallest error counts; if all are bad, an older one, as
+// long as none of them contradicts it and it is still better, for all that the clocks may have
+// drifted since. Later ones than the first let the clock slew, unless they prove the first one
+// wrong, or all of the last ones say that it is far off.
 //
 // Observe returns by how much the clock has stepped, if hits that are not reported yet were dated
 // too late, or by a first guess. When a clock that is far behind steps forward, they were not: it
@@ -92,13 +107,18 @@ func (c *Clock) Observe(sent, fleet, now, err int64) (step int64) {
 	if trip < 0 || trip > int64(LongestRoundTrip) {
 		return 0
 	}
-	c.samples[c.next%len(c.samples)] = sample{trip/2 + err, fleet + trip/2 - now, now}
+	last := sample{trip/2 + err, fleet + trip/2 - now, now}
+	c.refuted = c.known && c.best.contradicts(last, now)
+	c.samples[c.next%len(c.samples)] = last
 	c.next++
 	best := c.samples[0]
 	for _, s := range c.samples[1:min(c.next, len(c.samples))] {
 		if s.err < best.err {
 			best = s
 		}
+	}
+	if best.err > int64(slewable) && !c.doubted && c.known && c.best.errAt(now) < best.err {
+		best = c.best // or eight bad ones would pull the clock away
 	}
 	c.best, c.target = best, best.offset
 	defer c.judge(now)
@@ -203,8 +223,10 @@ func (c *Clock) judge(now int64) {
 	offset := c.offset.Load()
 	drift := max(now-c.best.at, 0)/driftShare + int64(margin)
 	err := c.best.err + distance(c.best.offset, offset) + drift
+	c.doubted = false
 	for _, s := range c.samples[:min(c.next, len(c.samples))] {
-		if s.at > c.best.at && distance(s.offset, c.best.offset) > s.err+c.best.err+drift {
+		if s.at > c.best.at && c.best.contradicts(s, now) {
+			c.doubted = true
 			err = max(err, distance(s.offset, offset)+s.err+drift)
 		}
 	}

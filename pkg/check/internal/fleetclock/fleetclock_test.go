@@ -90,6 +90,21 @@ func TestErrorRemembersContradictions(t *testing.T) {
 	}
 }
 
+// TestBadObservationsDoNotPullAGoodClock, however many there are: it stays within its error of the
+// fleet's time, which grows with the drift alone, until they are better than that.
+func TestBadObservationsDoNotPullAGoodClock(t *testing.T) {
+	var c Clock
+	c.Observe(noon, noon+ms, noon+2*ms, 0)
+	for after := 2 * second; after < 600*second; after += 2 * second {
+		now := noon + after
+		c.Observe(now-900*ms, now-890*ms, now, 0) // the answer waited for 880 ms
+		c.Slew(now)
+		if off, most := distance(c.Fleet(now), now), ms+int64(margin)+after/driftShare; off != 0 || c.Error() > most {
+			t.Fatalf("after %d s: %d off, and says %d", after/second, off, c.Error())
+		}
+	}
+}
+
 // TestCoarseTimeStepsWithTheClock, and there is none without ticks.
 func TestCoarseTimeStepsWithTheClock(t *testing.T) {
 	for _, ticks := range []bool{false, true} {

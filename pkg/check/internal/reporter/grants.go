@@ -28,7 +28,9 @@ func (r *Reporter) granted(m *events.Grant, now int64) error {
 		return fmt.Errorf("grant: permits of %d keys for %d", len(m.Age), len(f.counters))
 	}
 	r.counts.LeasesAnswered++
-	r.host.NoteLeaseTrip(now - f.sent)
+	if now <= f.retryAt { // else it may have waited here, while this process stood still
+		r.host.NoteLeaseTrip(now - f.sent)
+	}
 	x.flight, x.wait = nil, 0
 	if f.suspect != nil {
 		f.suspect.accepted()

@@ -21,6 +21,8 @@ func (r *Reporter) welcome(m *events.Welcome, now int64) {
 	r.host.NoteSize(int64(m.Checkers))
 	if step := r.host.Clock.Observe(m.Sent, m.Time, now, m.Error); step != 0 {
 		r.rebucket(step, r.host.Clock.Fleet(now))
+	} else if r.host.Clock.Refuted() {
+		r.withdrawPermits(now)
 	}
 	switch n := int(m.Shards); {
 	case !r.host.Clock.Known(): // the answer was too slow to set the clock, so the buckets of hits are not known
@@ -61,6 +63,17 @@ func (r *Reporter) rebucket(step, fleet int64) {
 	reviews := r.leases.reviews
 	r.leases.reviews = queue.Heap[*counter.Counter]{}
 	reviews.Each(func(c *counter.Counter) { r.review(c, fleet) })
+}
+
+// withdrawPermits withdraws the allowances of all counters with permits, whose ends were reckoned
+// with a smaller error of the clock than it has now.
+func (r *Reporter) withdrawPermits(now int64) {
+	fleet := r.host.Clock.Fleet(now)
+	r.leases.reviews.Each(func(holder *counter.Counter) {
+		c := holder.Lock()
+		defer c.Unlock()
+		c.Withdraw(fleet)
+	})
 }
 
 // reshard sets the number of shards: normally once, at the first welcome, when pending hits are
