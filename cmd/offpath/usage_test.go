@@ -70,7 +70,7 @@ func TestUsageErrors(t *testing.T) {
 		{"block k --rule r --nats nats://127.0.0.1:1 --for 9999h", "", "--for"},
 		{"unblock k --nats nats://127.0.0.1:1", "", "--rule NAME is needed"},
 		{"reset k --nats nats://127.0.0.1:1", "", "--rule NAME is needed"},
-		{"rules", "", "want one of the commands apply, delete, diff, get, history, list, validate"},
+		{"rules", "", "want one of the commands apply, delete, diff, get, history, list, schema, validate"},
 		{"rules aply", "", `argument "aply": did you mean apply?`},
 		{"rules --nats x", "", "unknown flag --nats"},
 		{"rules apply --nats a", "", "--file FILE is needed"},
@@ -78,7 +78,7 @@ func TestUsageErrors(t *testing.T) {
 		{"rules apply -f x --replicas 6 --nats a", "", "--replicas"},
 		{"rules get", "", "--nats URL is needed"},
 		{"rules delete --nats a", "", "the NAME of a rule is needed"},
-		{"rules validate", "", "--file FILE is needed"},
+		{"rules validate", "", "want one FILE, or - for standard input"},
 		{"rules diff --nats a", "", "--file FILE is needed"},
 		{"rules delete x --nats a --rules-signing-key-file f", "OFFPATH_RULES_SIGNING_KEY=" + canary, "want one of them"},
 		{"keygen a b", "", "want one FILE at most"},
@@ -109,7 +109,8 @@ func TestHelpAndVersion(t *testing.T) {
 		want["rules --help"] = append(want["rules --help"], "  "+c.Name()+" ")
 		want["rules "+c.Name()+" --help"] = []string{"--json"}
 	}
-	want["rules validate --help"] = []string{"-f, --file FILE"}
+	want["rules validate --help"] = []string{"validate FILE", "--json"}
+	want["rules schema --help"] = []string{"yaml-language-server"}
 	for args, parts := range want {
 		status, stdout, stderr := daemontest.Run(t, run, nil, strings.Fields(args)...)
 		for _, part := range append(parts, "Usage: offpath "+strings.TrimSuffix(args, "--help")) {

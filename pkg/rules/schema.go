@@ -220,6 +220,7 @@ var abouts = map[string]string{
 	"rules[].match":               "What a request must have, by attribute: a value, a prefix such as /v1/*, or * for any value.",
 	"rules[].exclude":             "What a request must not have, by attribute: values and prefixes.",
 	"rules[].exact":               "Whether the request may have no attributes other than those of match and key.",
+	"rules[].ordered":             "Whether the request's attributes have to come in the order of match. Needs exact.",
 	"rules[].key":                 "The attributes that say who is limited. [] is one counter for all requests.",
 	"rules[].on_missing":          "What to do if a request lacks an attribute of the key. Default: skip (the rule).",
 	"rules[].limit":               "How many hits in which time: 15/second, 3000/10m. At most 366 days.",

@@ -117,6 +117,13 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
+// TestUnmatched: a request that no rule matches is denied where that is wanted.
+func TestUnmatched(t *testing.T) {
+	api := described(t, New(newChecker(t, testRules, check.Options{DenyUnmatched: true}), time.Second))
+	says(t, post(api, `{"attributes":{}}`), http.StatusForbidden, `"unmatched":true`)
+	says(t, post(api, `{"attributes":{"user":"a"}}`), http.StatusOK, `"rule":"per-user"`)
+}
+
 // withoutTimes replaces positive times by T.
 func withoutTimes(t *testing.T, body string) string {
 	t.Helper()

@@ -76,7 +76,7 @@ func TestInShadow(t *testing.T) {
 
 // TestNotHealthyWithoutRules: nothing is decided before there are rules.
 func TestNotHealthyWithoutRules(t *testing.T) {
-	fleet := startChecker(t)
+	fleet := startDemo(t)
 	d := startChecker(t, "--nats", fleet.Find(`NATS +(nats://\S+)`), "--rules", "nats", "--namespace", "empty")
 	if status, text := daemontest.Do(t, "GET", strings.TrimSuffix(apiOf(d), "/v1/check")+"/healthcheck", ""); status != 500 {
 		t.Errorf("healthcheck: %d %s", status, text)

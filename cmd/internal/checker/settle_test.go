@@ -33,8 +33,8 @@ func TestOneReceiptAtTwoDaemons(t *testing.T) {
 	if status != 400 || !strings.Contains(answer, "another key") {
 		t.Errorf("a checker with another key: %d %s", status, answer)
 	}
-	refuses(t, nil, []string{"--rules", "r", "--receipt-key-file", writeFile(t, key[1:])}, 1, "--receipt-key-file", "31 bytes: want 32")
-	refuses(t, map[string]string{"OFFPATH_RECEIPT_KEY": "short"}, []string{"--rules", "r"}, 1, "OFFPATH_RECEIPT_KEY", "5 bytes")
+	refuses(t, nil, append([]string{"--rules", "r", "--receipt-key-file", writeFile(t, key[1:])}, anywhere...), 1, "--receipt-key-file", "31 bytes: want 32")
+	refuses(t, map[string]string{"OFFPATH_RECEIPT_KEY": "short"}, append([]string{"--rules", "r"}, anywhere...), 1, "OFFPATH_RECEIPT_KEY", "5 bytes")
 	refuses(t, map[string]string{"OFFPATH_RECEIPT_KEY": key}, []string{"--rules", "r", "--receipt-key-file", file}, 2, "want one of them")
 	for cost, d := range []*daemontest.Daemon{first, second} {
 		url := strings.Replace(apiOf(d), api.Path, api.SettlePath, 1)

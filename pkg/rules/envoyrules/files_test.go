@@ -38,11 +38,11 @@ func TestMistakesOfFiles(t *testing.T) {
 	}{
 		{"of three files", []File{
 			{"a.yaml", []byte("domain: ''\n")}, theirs("b.yaml", "d", "x"), {"c.yaml", []byte("rules: []\n")}, {"d.yaml", []byte("domain: [\n")},
-		}, "a.yaml:1:9: domain: is missing or empty\nc.yaml:1:8: rules: there are no rules\nd.yaml:2:1: not YAML: did not find expected node content"},
+		}, "a.yaml:1:9: domain: is missing or empty\nc.yaml:1:8: rules: there are no rules: to limit nobody, write one with unlimited: true\nd.yaml:2:1: not YAML: did not find expected node content"},
 		{"one descriptor twice", []File{theirs("a.yaml", "d", "x"), theirs("b.yaml", "d", "x")},
 			"b.yaml:3:3: descriptor: the same key and value as one of this domain in a.yaml"},
 		{"one rule twice", []File{theirs("a.yaml", "d", "x"), {"b.yaml", []byte("rules: [{name: d|x, key: [], limit: 1/s}]")}},
-			`a.yaml:3:3: rule 2 ("d|x"): name: "d|x" is the name of an earlier rule`},
+			`a.yaml:3:3: rule 2 ("d|x"): name: "d|x" is the name of rule 1 too: want another one`},
 	} {
 		set, _, err := ReadFiles(tt.files...)
 		if err == nil || err.Error() != tt.want || set != nil {
