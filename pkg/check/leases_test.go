@@ -182,3 +182,22 @@ func TestLateGrantIsNoSlowOne(t *testing.T) {
 	equal(t, f.host.LeaseRoundTrip(), before, "round trip")
 	f.pass(l, 8001, 1, 1)
 }
+
+// TestAnswersBehindAWelcomeAreNoSlowOnes: where the process stood still, or its clock jumped ahead,
+// a welcome that waited before them makes what is in flight due at once, in the same instant. If
+// they counted as round trips, a lost report would be repeated half a minute later.
+func TestAnswersBehindAWelcomeAreNoSlowOnes(t *testing.T) {
+	f, l := strictFleet(t, 10, time.Minute)
+	f.firstGrant(l, 1, 0)
+	before := f.host.LeaseRoundTrip()
+	f.pass(l, 3, 2, 1)
+	f.asks(4, leaseWish{want: 3, known: 1})
+	now := noon + 50*ms
+	atTime(now, f).Step()
+	now += 58 * second
+	f.join(now, 1, -58*second)
+	f.grants(now, 0, 2, 2, 0)
+	f.answer(now, 1)
+	equal(t, f.host.LeaseRoundTrip(), before, "round trip of lease requests")
+	equal(t, f.host.Rounds.Trip.Load(), 0, "round trip of reports")
+}

@@ -33,7 +33,7 @@ func (r *Reporter) refresh(m *events.Refresh, now int64) error {
 	switch {
 	case f.repeated:
 		r.noteRepeatedTrip(now - f.born)
-	case now <= f.retryAt: // else it may have waited here, while this process stood still
+	case now-f.sent <= int64(f.wait): // else it may have waited here, while this process stood still
 		r.noteTrip(now - f.sent)
 	}
 	r.mergeRefresh(s, f, m, r.host.Clock.Fleet(now))

@@ -28,7 +28,7 @@ func (r *Reporter) granted(m *events.Grant, now int64) error {
 		return fmt.Errorf("grant: permits of %d keys for %d", len(m.Age), len(f.counters))
 	}
 	r.counts.LeasesAnswered++
-	if now <= f.retryAt { // else it may have waited here, while this process stood still
+	if now-f.sent <= int64(f.wait) { // else it may have waited here, while this process stood still
 		r.host.NoteLeaseTrip(now - f.sent)
 	}
 	x.flight, x.wait = nil, 0

@@ -95,7 +95,7 @@ func (r *Reporter) requestTurn(number uint32, x *leaseQueue, about *suspect, now
 	x.flight, x.notBefore = f, now+int64(fleetstate.LeaseFloor)
 	most := mostWaits * r.o.Tuning.ReportTimeout
 	x.wait = min(max(x.wait, 4*r.host.LeaseRoundTrip(), leastLeaseWait), most)
-	f.retryAt = now + int64(x.wait)
+	f.wait, f.retryAt = x.wait, now+int64(x.wait)
 	x.wait = min(2*x.wait, most)
 	s.noteWait(now)
 	r.counts.LeasesSent++

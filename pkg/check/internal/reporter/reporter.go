@@ -199,8 +199,9 @@ type inFlightLease struct {
 	suspect    *suspect           // as in inFlightReport
 	sent       int64              // own time
 	toOwner    bool               // as in inFlightReport
-	retryAt    int64
-	generation uint64 // as in inFlightReport
+	wait       time.Duration      // its time-out
+	retryAt    int64              // own time; sooner than that if there is a reason
+	generation uint64             // as in inFlightReport
 }
 
 // trips are a reporter's measurements of how long answers take. Its lock guards them.
