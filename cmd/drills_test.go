@@ -22,7 +22,7 @@ import (
 	"github.com/offpath-io/offpath/internal/testing/servers/serverstest"
 )
 
-// TestDrills does what the drills of docs/operations.md do to a fleet of real processes under load,
+// TestDrills does what the drills of docs/operations_drills.md do to a fleet of real processes under load,
 // with a Prometheus that has deploy's alerts: those that the page names fire and then end, no
 // request fails, and counting goes on.
 func TestDrills(t *testing.T) {

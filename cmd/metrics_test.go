@@ -15,8 +15,8 @@ import (
 )
 
 // TestMetricsAreDocumented: the metrics of both commands, as they really are, and those that
-// docs/operations.md lists are the same; and every metric and label value that an alert or the
-// dashboard uses is among them.
+// docs/operations_metrics.md lists are the same; and every metric and label value that an alert or
+// the dashboard uses is among them.
 func TestMetricsAreDocumented(t *testing.T) {
 	const user = "someone-private"
 	f := &fleet{T: t, nats: serverstest.NATS(t).URL(), redis: serverstest.Redis(t).URL()}
@@ -33,7 +33,7 @@ func TestMetricsAreDocumented(t *testing.T) {
 		d.Await("there is "+metric, func() bool { return d.Metric(metric) != "" })
 	}
 
-	doc, err := os.ReadFile("../docs/operations.md")
+	doc, err := os.ReadFile("../docs/operations_metrics.md")
 	must(t, err)
 	both := make(series)
 	for section, d := range map[string]*daemontest.Daemon{"A checker's metrics": checker, "An aggregator's metrics": aggregator} {
@@ -109,13 +109,13 @@ func (s series) add(t *testing.T, d *daemontest.Daemon) (own []string) {
 	return slices.Compact(own)
 }
 
-// listed are the metrics of one section of docs/operations.md and their labels: rows of a table
-// that begin with these.
+// listed are the metrics of one section of docs/operations_metrics.md and their labels: rows of a
+// table that begin with these.
 func listed(t *testing.T, doc, section string) (all []string) {
 	t.Helper()
-	_, text, ok := strings.Cut(doc, "\n### "+section+"\n")
+	_, text, ok := strings.Cut(doc, "\n## "+section+"\n")
 	if !ok {
-		t.Fatalf("docs/operations.md has no section %q", section)
+		t.Fatalf("docs/operations_metrics.md has no section %q", section)
 	}
 	text, _, _ = strings.Cut(text, "\n#")
 	found := row.FindAllStringSubmatch(text, -1)

@@ -11,9 +11,9 @@ import (
 )
 
 // TestAlertsAreTestedAndExplained: each alert has a unit test in which it fires and one in which it does not, and a section in
-// docs/operations.md; and no section or test is of an alert that is gone.
+// docs/operations_alerts.md; and no section, test or page of operations is of an alert that is gone.
 func TestAlertsAreTestedAndExplained(t *testing.T) {
-	tests, doc := deploytest.Read(t, "prometheus/alerts_test.yaml"), deploytest.Read(t, "../docs/operations.md")
+	tests, doc := deploytest.Read(t, "prometheus/alerts_test.yaml"), deploytest.Read(t, "../docs/operations_alerts.md")
 	type alert struct {
 		Alert               string
 		Labels, Annotations map[string]string
@@ -38,11 +38,11 @@ func TestAlertsAreTestedAndExplained(t *testing.T) {
 		if !fires || !quiet {
 			t.Errorf("%s: there is a test in which it fires: %v, in which it does not: %v", a.Alert, fires, quiet)
 		}
-		if !strings.Contains(doc, "\n### "+a.Alert+"\n") {
-			t.Errorf("docs/operations.md has no section %s", a.Alert)
+		if !strings.Contains(doc, "\n## "+a.Alert+"\n") {
+			t.Errorf("docs/operations_alerts.md has no section %s", a.Alert)
 		}
 		// The section is where a browser looks for it: GitHub makes anchors of headings in lower case.
-		want := "https://github.com/offpath-io/offpath/blob/main/docs/operations.md#" + strings.ToLower(a.Alert)
+		want := "https://github.com/offpath-io/offpath/blob/main/docs/operations_alerts.md#" + strings.ToLower(a.Alert)
 		if got := a.Annotations["runbook_url"]; got != want {
 			t.Errorf("%s: its runbook is %q, want %q", a.Alert, got, want)
 		}
@@ -50,7 +50,8 @@ func TestAlertsAreTestedAndExplained(t *testing.T) {
 			t.Errorf("%s: severity %q", a.Alert, s)
 		}
 	}
-	for _, name := range regexp.MustCompile(`\bOffpath[A-Z]\w+`).FindAllString(doc+tests, -1) {
+	mentions := doc + tests + deploytest.Read(t, "../docs/operations_metrics.md") + deploytest.Read(t, "../docs/operations_drills.md")
+	for _, name := range regexp.MustCompile(`\bOffpath[A-Z]\w+`).FindAllString(mentions, -1) {
 		if !known[name] {
 			t.Errorf("there is no alert %s", name)
 		}

@@ -49,7 +49,7 @@ func newApplies(now func() time.Time) *applies {
 		}, []string{"rule", "outcome"}),
 		over: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "offpath_over_limit_hits_total",
-			Help: "Hits that were let pass although their key's count was beyond its limit, by more than max(1 hit, 2 %). An estimate: docs/operations.md.",
+			Help: "Hits that were let pass although their key's count was beyond its limit, by more than max(1 hit, 2 %). An estimate: docs/operations_metrics.md.",
 		}, []string{"rule"}),
 		peaks: newPeaks(now),
 		turned: prometheus.NewCounterVec(prometheus.CounterOpts{

@@ -58,7 +58,7 @@ func wantValue(t *testing.T, why string, c prometheus.Collector, want float64) {
 	equal(t, why, testutil.ToFloat64(c), want)
 }
 
-// mostSeries is what docs/operations.md promises.
+// mostSeries is what docs/operations_metrics.md promises.
 const mostSeries = 2800
 
 // TestMetricsAreBounded, with ten times as many rules as there are labels; and well named, by

@@ -544,9 +544,9 @@ func TestAccuracyOnBadNetworks(t *testing.T) {
 }
 
 // TestEstimates holds what checkers and aggregators reckon of themselves against what the judge
-// knows, who sees every hit: docs/operations.md has both.
+// knows, who sees every hit: docs/operations_metrics.md has both.
 func TestEstimates(t *testing.T) {
-	_, rows := tableAfter(t, "operations.md", "How far off these are")
+	_, rows := tableAfter(t, "operations_metrics.md", "How far off these are")
 	for _, row := range rows {
 		holds(t, situations(row[0])[0]+" --checkers 8", strings.Join(row[1:], " / "), func(r result.Run) []float64 {
 			return []float64{

@@ -133,7 +133,7 @@ var (
 		"rule", "outcome")
 	falseDesc = describe("false_denials_total",
 		"Estimated denials of hits that would have fitted, by more than max(1 hit, 2 % of the limit): "+
-			"see docs/operations.md.", "rule")
+			"see docs/operations_metrics.md.", "rule")
 	badCostsDesc = describe("bad_costs_total",
 		"Hits with an invalid cost attribute. They cost what their caller said.", "rule")
 	pendingDesc   = describe("hits_pending", "Hits that are in no report yet.", "rule")

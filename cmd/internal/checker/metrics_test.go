@@ -131,7 +131,7 @@ func series(page string) map[string]string {
 	return all
 }
 
-// TestSeriesAreBounded: as many as docs/operations.md promises, whatever the number of rules; and all
+// TestSeriesAreBounded: as many as docs/operations_metrics.md promises, whatever the number of rules; and all
 // well named, by Prometheus' own rules.
 func TestSeriesAreBounded(t *testing.T) {
 	const mostSeries = 2600

@@ -11,7 +11,7 @@ import (
 )
 
 // runbook is the page that says what to do, by the names of alerts.
-const runbook = "https://github.com/offpath-io/offpath/blob/main/docs/operations.md#"
+const runbook = "https://github.com/offpath-io/offpath/blob/main/docs/operations_alerts.md#"
 
 // State is how bad something is, by the words of the alerts: a page is for what makes limits wrong
 // now, a ticket for what can wait for the morning.

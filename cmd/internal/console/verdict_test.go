@@ -24,7 +24,7 @@ func healthyView() *View {
 // TestVerdict: what is wrong is told, the worst first, each with a section of the runbook that
 // there is; and nothing else is.
 func TestVerdict(t *testing.T) {
-	book, err := os.ReadFile("../../../docs/operations.md")
+	book, err := os.ReadFile("../../../docs/operations_alerts.md")
 	must(t, err)
 	for _, test := range []struct {
 		why    string
@@ -115,7 +115,7 @@ func TestVerdict(t *testing.T) {
 		if test.all > 0 && got.Findings[0].Runbook != runbook+strings.ToLower(test.alert) {
 			t.Errorf("%s: %s", test.why, got.Findings[0].Runbook)
 		}
-		if test.alert != "" && !strings.Contains(string(book), "\n### "+test.alert+"\n") {
+		if test.alert != "" && !strings.Contains(string(book), "\n## "+test.alert+"\n") {
 			t.Errorf("the runbook has no section %s", test.alert)
 		}
 	}
