@@ -2,6 +2,7 @@ package cmd_test
 
 import (
 	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -21,13 +22,21 @@ func TestMetricsAreDocumented(t *testing.T) {
 	const user = "someone-private"
 	f := &fleet{T: t, nats: serverstest.NATS(t).URL(), redis: serverstest.Redis(t).URL()}
 	aggregator := f.startAggregator()
-	// The log, the cache, and files of certificates, have metrics only where they are in use.
+	// The log, the cache, and files of certificates and of envoyproxy/ratelimit have metrics only where
+	// they are in use.
 	pair := tlsfilestest.NewAuthority(t, "listeners").Dir("checker")
-	checker := f.startChecker("--rules", "../deploy/rules.yaml", "--decision-log", "log", "--cache-dir", t.TempDir(), "--grpc-cert", pair.Cert, "--grpc-key", pair.Key)
+	rules := t.TempDir() // of both formats
+	own, err := os.ReadFile("../deploy/rules.yaml")
+	must(t, err)
+	must(t, os.WriteFile(filepath.Join(rules, "own.yaml"), own, 0o600))
+	must(t, os.WriteFile(filepath.Join(rules, "envoy.yaml"),
+		[]byte("domain: shop\ndescriptors: [{key: user, rate_limit: {unit: minute, requests_per_unit: 9}}]\n"), 0o600))
+	checker := f.startChecker("--rules", rules, "--decision-log", "log", "--cache-dir", t.TempDir(), "--grpc-cert", pair.Cert, "--grpc-key", pair.Key)
 	ask(t, checker, asUser(user))
 	for metric, d := range map[string]*daemontest.Daemon{
 		`offpath_hits_total{outcome="counted",rule="per-user"}`:  aggregator,
 		`offpath_ledger_hits{outcome="counted",rule="per-user"}`: aggregator,
+		`offpath_over_limit_unheard_ratio{rule="per-user"}`:      aggregator,
 		"offpath_refresh_age_seconds":                            checker,
 	} {
 		d.Await("there is "+metric, func() bool { return d.Metric(metric) != "" })
