@@ -108,7 +108,7 @@ func TestFleet(t *testing.T) {
 	for range 2 {
 		address, text := serverstest.Address(t), string(source)
 		for from, to := range map[string]string{
-			"nats://127.0.0.1:4222": f.URL(), `":8000"`: fmt.Sprintf("%q", address),
+			"nats://127.0.0.1:4222": f.URL(), `"127.0.0.1:8000"`: fmt.Sprintf("%q", address),
 			"limit: 100/minute": fmt.Sprintf("limit: %d/day", limit), // which the test does not outlast
 		} {
 			if strings.Count(text, from) != 1 {

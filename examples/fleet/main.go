@@ -24,5 +24,5 @@ func main() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	log.Print(http.ListenAndServe(":8000", limit.Handler(http.FileServer(http.Dir(".")))))
+	log.Print(http.ListenAndServe("127.0.0.1:8000", limit.Handler(http.FileServer(http.Dir(".")))))
 }
