@@ -21,8 +21,8 @@ const (
 	forgetAfter = time.Minute
 	// maxParts bounds the parts of each kind; others are not seen.
 	maxParts = 20_000
-	// maxOver bounds what one status may add to an estimate: sums stay numbers.
-	maxOver = 1e12
+	// maxMore bounds what one status may add to a number of a rule's: sums stay numbers.
+	maxMore = 1e12
 	// maxHeld bounds what is kept of all parts, in bytes, about: the parts that would be beyond it
 	// are not seen. A thousand checkers with a thousand rules each take half of it.
 	maxHeld = 256 << 20
@@ -48,8 +48,6 @@ type heardChecker struct {
 	rates []ratesOfTwo // of each of Rules, per second since the status before
 	size  int
 }
-
-type decisions struct{ allowed, denied int64 }
 
 type ratesOfTwo struct{ allowed, denied float64 }
 
@@ -114,16 +112,21 @@ func (p *picture) compare(h *heardChecker, s status.Checker, size int) *heardChe
 		if before == nil {
 			before = &status.Decisions{}
 		}
-		more := decisions{max(r.Allowed-before.Allowed, 0), max(r.Denied-before.Denied, 0)}
-		p.addToHistory(r.Rule, next.at.Sub(h.at), history.Point{
-			Allowed: float64(more.allowed), Denied: float64(more.denied),
-			False: float64(max(r.False-before.False, 0)), Lost: float64(max(r.Lost-before.Lost, 0)),
-		})
+		more := history.Point{
+			Allowed: since(r.Allowed, before.Allowed), Denied: since(r.Denied, before.Denied),
+			False: since(r.False, before.False), Lost: since(r.Lost, before.Lost),
+		}
+		p.addToHistory(r.Rule, next.at.Sub(h.at), more)
 		if seconds > 0 {
-			next.rates[i] = ratesOfTwo{float64(more.allowed) / seconds, float64(more.denied) / seconds}
+			next.rates[i] = ratesOfTwo{more.Allowed / seconds, more.Denied / seconds}
 		}
 	}
 	return next
+}
+
+// since is by how much a counter has grown; nothing if it has begun again.
+func since[N int64 | float64](now, before N) float64 {
+	return min(max(float64(now)-float64(before), 0), maxMore)
 }
 
 // addToHistory adds what has happened under a rule in the last so long. The label of removed rules
@@ -173,7 +176,7 @@ func (p *picture) compareAggregator(h, next *heardAggregator) {
 	}
 	for i := range next.Rules {
 		r := &next.Rules[i]
-		p.addToHistory(r.Name, next.at.Sub(h.at), history.Point{Over: min(max(r.Over-was[r.Name], 0), maxOver)})
+		p.addToHistory(r.Name, next.at.Sub(h.at), history.Point{Over: since(r.Over, was[r.Name])})
 	}
 }
 

@@ -3,6 +3,7 @@ package console
 import (
 	"encoding/json"
 	"fmt"
+	"math"
 	"runtime"
 	"strings"
 	"testing"
@@ -88,6 +89,27 @@ func TestHistoryOfPicture(t *testing.T) {
 	want := history.Point{Allowed: 9, False: 30, Lost: 3, Over: 1.5}
 	if all != want || len(rules) != 1 || rules["r"] != want {
 		t.Errorf("%+v, %+v", all, rules)
+	}
+}
+
+// TestHostileCounters: counters as large as can be make no sums wrong for longer than they are
+// heard, nor negative.
+func TestHostileCounters(t *testing.T) {
+	clock := &at{noon}
+	p := newPicture(clock.now)
+	for _, n := range []int64{0, math.MaxInt64} {
+		for _, name := range []string{"a", "b"} {
+			s := checkerSays(name, n, n)
+			s.Rules = append(s.Rules, status.Decisions{Rule: "s", Allowed: n, Denied: n, False: n, Lost: n})
+			p.checker(s)
+		}
+		clock.pass(time.Second)
+	}
+	if h := p.view().Heard; h.Allowed != math.MaxInt64 || h.Denied != math.MaxInt64 {
+		t.Errorf("%+v", h)
+	}
+	if all, _ := p.history.Lately(time.Minute, clock.now()); all.Allowed != 4*maxMore || all.Lost != 2*maxMore || all.False != 2*maxMore {
+		t.Errorf("%+v", all)
 	}
 }
 

@@ -32,6 +32,19 @@ var Spans = []Span{
 // 2.6 MB: (180 + 180 + 288) slots × 101 series × 40 bytes.
 const MaxRules = 100
 
+const (
+	// minutes is for how many minutes there are sums of rules without series of their own.
+	minutes = 15
+	// maxOthers is of how many of these there are sums in a minute: at most 1.5 MB in all.
+	maxOthers = 1000
+)
+
+// minute has the sums of rules without series of their own.
+type minute struct {
+	number int64
+	rules  map[string]Point
+}
+
 // Point is what happened in a slot. The numbers are fractions where something that is only known of
 // a longer time is spread over its slots.
 type Point struct {
@@ -56,6 +69,7 @@ type History struct {
 	mu     sync.Mutex
 	tracks []*track
 	last   map[string]int64 // of rules with series of their own, when something last came
+	others [minutes]minute  // minute n, since the Unix epoch, is at n % minutes
 }
 
 // track is one resolution. Slot number n, since the Unix epoch, is at n % len.
@@ -80,7 +94,7 @@ func New() *History {
 }
 
 // Add adds what happened under a rule between two times, evenly spread. A rule that is not among
-// the first MaxRules counts for the fleet only.
+// the first MaxRules counts for the fleet and for [History.Lately] only.
 func (h *History) Add(rule string, from, to time.Time, more Point) {
 	if more == (Point{}) {
 		return
@@ -95,6 +109,21 @@ func (h *History) Add(rule string, from, to time.Time, more Point) {
 				t.of(rule)[at].add(more, part)
 			}
 		})
+	}
+	if !own {
+		h.addOtherLocked(rule, to, more)
+	}
+}
+
+func (h *History) addOtherLocked(rule string, at time.Time, more Point) {
+	n := at.Unix() / 60
+	m := &h.others[n%minutes]
+	if m.number != n {
+		*m = minute{n, make(map[string]Point)}
+	}
+	if sum, ok := m.rules[rule]; ok || len(m.rules) < maxOthers {
+		sum.add(more, 1)
+		m.rules[rule] = sum
 	}
 }
 

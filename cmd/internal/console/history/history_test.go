@@ -103,14 +103,24 @@ func TestMerge(t *testing.T) {
 	}
 }
 
-// Rules beyond the bound count for the fleet; one of which nothing has come for a day makes room.
+// Rules beyond the bound count for the fleet, and lately each by itself; one of which nothing has come for a day makes room.
 func TestRulesAreBounded(t *testing.T) {
 	h := New()
 	for i := range MaxRules + 5 {
 		h.Add(fmt.Sprint(i), noon, after(1), Point{Allowed: 1})
 	}
 	all, rules := h.Lately(time.Minute, after(1))
-	same(t, "rules", []any{all.Allowed, len(rules)}, []any{MaxRules + 5, MaxRules})
+	same(t, "rules", []any{all.Allowed, len(rules), rules[fmt.Sprint(MaxRules+4)].Allowed}, []any{MaxRules + 5, MaxRules + 5, 1})
+	if s := read(t, h, "15m", fmt.Sprint(MaxRules+4), after(10)); len(rates(s.Allowed)) != 0 {
+		t.Errorf("a series beyond the bound: %v", s.Allowed)
+	}
+	for i := range 3 * maxOthers {
+		h.Add(fmt.Sprint(i), noon, after(1), Point{Allowed: 1})
+	}
+	_, rules = h.Lately(time.Minute, after(1))
+	same(t, "all there is room for", len(rules), MaxRules+maxOthers)
+	_, rules = h.Lately(time.Minute, after(70))
+	same(t, "a minute later", len(rules), 0)
 	later := noon.Add(25 * time.Hour)
 	h.Add("new", later, later.Add(time.Second), Point{Allowed: 1})
 	if _, rules := h.Lately(time.Minute, later.Add(time.Second)); rules["new"].Allowed != 1 {
