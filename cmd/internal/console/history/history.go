@@ -127,11 +127,21 @@ func (h *History) addOtherLocked(rule string, at time.Time, more Point) {
 	}
 }
 
-// Listen says that the whole fleet was listened to between two times.
+// Listen says that the whole fleet was listened to between two times, the later of which is the
+// present. Slots of the future are dropped: they are of a clock that was ahead before it was set
+// back, and would keep the present from its place.
 func (h *History) Listen(from, to time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	for name, last := range h.last {
+		h.last[name] = min(last, to.UnixNano())
+	}
 	for _, t := range h.tracks {
+		for at, n := range t.number {
+			if t.isFuture(n, to) {
+				t.number[at] = 0 // which place clears
+			}
+		}
 		t.spread(from, to, func(at int, _, seconds float64) {
 			t.heard[at] = min(t.heard[at]+seconds, t.Slot.Seconds())
 		})
@@ -186,6 +196,9 @@ func (t *track) spread(from, to time.Time, add func(at int, part, seconds float6
 	}
 }
 
+// isFuture says whether a slot is after the one that follows the present one: clocks differ.
+func (t *track) isFuture(n int64, now time.Time) bool { return n > now.UnixNano()/int64(t.Slot)+1 }
+
 // place returns where a slot is, which it clears if it is new; false if a later one is there.
 func (t *track) place(n int64) (at int, ok bool) {
 	at = int(n % int64(t.Slots))
@@ -202,15 +215,15 @@ func (t *track) place(n int64) (at int, ok bool) {
 }
 
 // Merge takes from another history of the same fleet the slots in which that one has listened for
-// longer.
-func (h *History) Merge(other *History) {
+// longer; not those of the future.
+func (h *History) Merge(other *History, now time.Time) {
 	theirs := other.clone()
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for i, from := range theirs.tracks {
 		t := h.tracks[i]
 		for place, n := range from.number {
-			if n <= 0 || from.heard[place] <= 0 {
+			if n <= 0 || from.heard[place] <= 0 || t.isFuture(n, now) {
 				continue
 			}
 			at, ok := t.place(n)
@@ -222,7 +235,8 @@ func (h *History) Merge(other *History) {
 				list[at] = Point{}
 			}
 			for name, list := range from.rules {
-				if list[place] != (Point{}) && h.admitLocked(name, time.Unix(0, theirs.last[name])) {
+				last := min(theirs.last[name], now.UnixNano())
+				if list[place] != (Point{}) && h.admitLocked(name, time.Unix(0, last)) {
 					t.of(name)[at] = list[place]
 				}
 			}

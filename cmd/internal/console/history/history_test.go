@@ -93,14 +93,45 @@ func TestMerge(t *testing.T) {
 	short.Listen(after(22), after(30))
 	short.Add("a", after(22), after(30), Point{Allowed: 80})
 	for range 2 {
-		short.Merge(long)
-		long.Merge(short)
+		short.Merge(long, after(30))
+		long.Merge(short, after(30))
 	}
 	for name, h := range map[string]*History{"long": long, "short": short} {
 		want := map[int]float64{1: 10, 2: 10, 3: 10, 4: 10, 5: 10, 6: 10}
 		same(t, name, rates(read(t, h, "15m", "", after(30)).Allowed), want)
 		same(t, name, rates(read(t, h, "15m", "a", after(30)).Allowed), want)
 	}
+}
+
+// What a clock that was ahead has written takes no place from the present: neither in a record, nor
+// in a history whose own clock it was.
+func TestFuture(t *testing.T) {
+	ahead := New()
+	far := noon.Add(15 * time.Minute) // the same places
+	ahead.Listen(far, far.Add(30*time.Second))
+	ahead.Add("a", far, far.Add(30*time.Second), Point{Allowed: 300})
+	h := New()
+	h.Listen(noon, after(30))
+	h.Add("a", noon, after(30), Point{Allowed: 30})
+	h.Merge(ahead, after(30))
+	want := map[int]float64{1: 1, 2: 1, 3: 1, 4: 1, 5: 1, 6: 1}
+	same(t, "merged", rates(read(t, h, "15m", "a", after(30)).Allowed), want)
+	if last := h.last["a"]; last > after(30).UnixNano() {
+		t.Errorf("rule a makes no room until %v", time.Unix(0, last))
+	}
+	for i := range 30 { // its clock has been set
+		ahead.Listen(after(float64(i)), after(float64(i+1)))
+		ahead.Add("a", after(float64(i)), after(float64(i+1)), Point{Allowed: 1})
+	}
+	same(t, "set back", rates(read(t, ahead, "15m", "a", after(30)).Allowed), want)
+	if last := ahead.last["a"]; last > after(30).UnixNano() {
+		t.Errorf("rule a makes no room until %v", time.Unix(0, last))
+	}
+	// A slot ahead is a difference of clocks.
+	next := New()
+	next.Listen(after(30), after(40))
+	h.Merge(next, after(34))
+	same(t, "a slot ahead", h.tracks[0].heard[int(after(35).UnixNano()/int64(5*time.Second)%180)], 5)
 }
 
 // Rules beyond the bound count for the fleet, and lately each by itself; one of which nothing has come for a day makes room.
