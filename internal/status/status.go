@@ -32,6 +32,10 @@ const (
 	// MaxText is the most bytes of a name or a key; other texts are cut off there.
 	MaxText = 1024
 
+	// MaxCount bounds counts: a million a second for 30 years. It keeps the sums of all counts of a
+	// status within an int64.
+	MaxCount = 1e15
+
 	maxName, maxRule = 160, 256
 	// maxEvery is more than any fleet needs (Interval), in milliseconds. A part with an unbounded
 	// interval would never count as silent, and would never be forgotten.
@@ -217,6 +221,9 @@ func DecodeChecker(data []byte) (c Checker, err error) {
 			namesOf(c.Set)(yield)
 		}
 		err = check(c.Part, max(len(c.Rules), len(c.Set)), names, c.Denied)
+		for _, r := range c.Rules {
+			err = cmp.Or(err, checkCounts(r.Allowed, r.Denied, r.False, r.Lost))
+		}
 	}
 	return c, err
 }
@@ -278,6 +285,18 @@ func check(p Part, rules int, names iter.Seq[string], keys Keys) error {
 		if len(k.Rule) > maxRule || !printable(k.Rule) || len(k.Key) > MaxText {
 			return fmt.Errorf("%w: a key of %d bytes of a rule of %d",
 				ErrStatus, len(k.Key), len(k.Rule))
+		}
+		if err := checkCounts(k.Count); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func checkCounts(counts ...int64) error {
+	for _, n := range counts {
+		if n < 0 || n > MaxCount {
+			return fmt.Errorf("%w: a count of %d", ErrStatus, n)
 		}
 	}
 	return nil

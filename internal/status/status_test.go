@@ -44,6 +44,9 @@ func TestWhatIsNoStatus(t *testing.T) {
 		"in a rule's name":     `{"name":"a","rules":[{"rule":"\u001b[2J","name":"\u001b[2J"}]}`,
 		"a rule's long name":   `{"name":"a","rules":[{"rule":"` + strings.Repeat("x", 257) + `","name":"` + strings.Repeat("x", 257) + `"}]}`,
 		"a long key":           `{"name":"a","denied_keys":{"list":[{"key":"` + long + `"}]},"used_keys":{"list":[{"key":"` + long + `"}]}}`,
+		"a negative count":     `{"name":"a","rules":[{"falsely_denied":-1}],"used_keys":{"list":[{"count":-1}]}}`,
+		"a key's count":        `{"name":"a","denied_keys":{"list":[{"count":-1}]},"used_keys":{"list":[{"count":9000000000000000000}]}}`,
+		"a huge count":         `{"name":"a","rules":[{"allowed":1000000000000001}],"used_keys":{"list":[{"count":1000000000000001}]}}`,
 		"a long key near":      `{"name":"a","denied_keys":{"list":[{"key":"` + long + `"}]},"near_keys":[{"key":"` + long + `"}]}`,
 	} {
 		_, err := status.DecodeChecker([]byte(data))

@@ -1,6 +1,7 @@
 package console
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -130,10 +131,7 @@ func (d *demand) whatIf(rule status.Rule, limit int64) WhatIf {
 		}
 	}
 	slices.SortFunc(w.Most, func(a, b WhatIfKey) int {
-		if a.Denied != b.Denied {
-			return int(b.Denied - a.Denied)
-		}
-		return slices.Compare([]byte(a.Key), []byte(b.Key))
+		return cmp.Or(cmp.Compare(b.Denied, a.Denied), cmp.Compare(a.Key, b.Key))
 	})
 	w.Most = w.Most[:min(len(w.Most), mostWhatIf)]
 	w.Hits, w.Denied, w.AsIs = round(w.Hits), round(w.Denied), round(w.AsIs)

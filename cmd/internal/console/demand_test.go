@@ -45,6 +45,12 @@ func TestWhatIf(t *testing.T) {
 			t.Errorf("%s: of another rule %+v", test.why, other)
 		}
 	}
+	d := newDemand()
+	d.note(noon.Add(time.Minute), []topKey{{keyID{"r", "few"}, 10.2}, {keyID{"r", "hostile"}, 1e18}, {keyID{"r", "more"}, 10.21}}, nil)
+	if most := d.whatIf(status.Rule{Name: "r", WindowMS: 60_000, Limit: 1}, 1).Most; len(most) != 3 ||
+		most[0].Key != "hostile" || most[1].Key != "more" || most[2].Key != "few" {
+		t.Errorf("not those denied most first: %+v", most)
+	}
 	day := played(10).whatIf(status.Rule{Name: "r", WindowMS: 86_400_000, Limit: 5}, 5)
 	if !day.TooLong || day.AsIs != 5 || day.LimitedKeys != 1 || len(day.Most) != 1 {
 		t.Errorf("%+v", day)

@@ -21,8 +21,8 @@ const (
 	forgetAfter = time.Minute
 	// maxParts bounds the parts of each kind; others are not seen.
 	maxParts = 20_000
-	// maxOver bounds what one status may add to an estimate: sums stay numbers.
-	maxOver = 1e12
+	// maxMore bounds what one status may add to a number of a rule's: sums stay numbers.
+	maxMore = 1e12
 	// maxHeld bounds what is kept of all parts, in bytes, about: the parts that would be beyond it
 	// are not seen. A thousand checkers with a thousand rules each take half of it.
 	maxHeld = 256 << 20
@@ -49,15 +49,14 @@ type heardChecker struct {
 	size  int
 }
 
-type decisions struct{ allowed, denied int64 }
-
 type ratesOfTwo struct{ allowed, denied float64 }
 
 type heardAggregator struct {
 	status.Aggregator
 	at   time.Time
 	size int
-	full time.Time // when a key was last not counted for want of room
+	full time.Time          // when a key was last not counted for want of room
+	over map[string]float64 // by rule, as last told: a status may leave rules out for a while
 }
 
 func newPicture(now func() time.Time) *picture {
@@ -114,16 +113,21 @@ func (p *picture) compare(h *heardChecker, s status.Checker, size int) *heardChe
 		if before == nil {
 			before = &status.Decisions{}
 		}
-		more := decisions{max(r.Allowed-before.Allowed, 0), max(r.Denied-before.Denied, 0)}
-		p.addToHistory(r.Rule, next.at.Sub(h.at), history.Point{
-			Allowed: float64(more.allowed), Denied: float64(more.denied),
-			False: float64(max(r.False-before.False, 0)), Lost: float64(max(r.Lost-before.Lost, 0)),
-		})
+		more := history.Point{
+			Allowed: since(r.Allowed, before.Allowed), Denied: since(r.Denied, before.Denied),
+			False: since(r.False, before.False), Lost: since(r.Lost, before.Lost),
+		}
+		p.addToHistory(r.Rule, next.at.Sub(h.at), more)
 		if seconds > 0 {
-			next.rates[i] = ratesOfTwo{float64(more.allowed) / seconds, float64(more.denied) / seconds}
+			next.rates[i] = ratesOfTwo{more.Allowed / seconds, more.Denied / seconds}
 		}
 	}
 	return next
+}
+
+// since is by how much a counter has grown; nothing if it has begun again.
+func since[N int64 | float64](now, before N) float64 {
+	return min(max(float64(now)-float64(before), 0), maxMore)
 }
 
 // addToHistory adds what has happened under a rule in the last so long. The label of removed rules
@@ -147,13 +151,17 @@ func (p *picture) aggregator(s status.Aggregator) {
 	for i := range s.Near {
 		size += keySize + len(s.Near[i].Rule) + len(s.Near[i].Key)
 	}
+	next := &heardAggregator{Aggregator: s, at: p.now(), over: overOf(h, s.Rules)}
+	for rule := range next.over {
+		size += overSize + len(rule)
+	}
+	next.size = size
 	before := 0
 	if h != nil {
 		before = h.size
 	}
 	if p.hasRoom(len(p.aggregators), h == nil, size-before) {
 		p.held += size - before
-		next := &heardAggregator{Aggregator: s, at: p.now(), size: size}
 		if h != nil {
 			p.compareAggregator(h, next)
 		}
@@ -161,19 +169,36 @@ func (p *picture) aggregator(s status.Aggregator) {
 	}
 }
 
-// compareAggregator takes in what has happened since an aggregator's status before.
+// overOf is what an aggregator has told of all its rules, also of those that it leaves out now.
+// It knows maxRules: with more, the others are no longer its own.
+func overOf(h *heardAggregator, rules []status.Rule) map[string]float64 {
+	over := make(map[string]float64)
+	for i := range rules {
+		over[rules[i].Name] = rules[i].Over
+	}
+	if h != nil {
+		for rule, n := range h.over {
+			if _, ok := over[rule]; !ok && len(over) < maxRules {
+				over[rule] = n
+			}
+		}
+	}
+	return over
+}
+
+// compareAggregator takes in what has happened since an aggregator's status before. What a rule has
+// that was not heard of before is news, unless others were left out, too.
 func (p *picture) compareAggregator(h, next *heardAggregator) {
 	next.full = h.full
 	if next.Uncounted > h.Uncounted {
 		next.full = next.at
 	}
-	was := make(map[string]float64, len(h.Rules))
-	for i := range h.Rules {
-		was[h.Rules[i].Name] = h.Rules[i].Over
-	}
 	for i := range next.Rules {
 		r := &next.Rules[i]
-		p.addToHistory(r.Name, next.at.Sub(h.at), history.Point{Over: min(max(r.Over-was[r.Name], 0), maxOver)})
+		was, ok := h.over[r.Name]
+		if ok || len(h.Rules) < rulesTold {
+			p.addToHistory(r.Name, next.at.Sub(h.at), history.Point{Over: since(r.Over, was)})
+		}
 	}
 }
 
@@ -195,10 +220,10 @@ func (p *picture) hasRoom(parts int, isNew bool, more int) bool {
 	return (!isNew || parts < maxParts) && (more <= 0 || p.held+more <= maxHeld)
 }
 
-// What a part, a rule, a rule's decisions with their rates, and a key take beside their texts, in
-// bytes. The slices that they are in may have room for twice as many, and each text takes up to 16
+// What a part, a rule, a rule's decisions with their rates, a key, and an estimate of a rule take
+// beside their texts, in bytes. The slices that they are in may have room for twice as many, and each text takes up to 16
 // bytes more than it has.
-const partSize, ruleSize, decisionsSize, keySize = 800, 320, 170, 112
+const partSize, ruleSize, decisionsSize, keySize, overSize = 800, 320, 170, 112, 64
 
 func sizeOfPart(p *status.Part) int {
 	return partSize + 2*len(p.Name) + len(p.Host) + len(p.Version) + len(p.Problem)

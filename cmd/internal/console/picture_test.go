@@ -3,6 +3,7 @@ package console
 import (
 	"encoding/json"
 	"fmt"
+	"math"
 	"runtime"
 	"strings"
 	"testing"
@@ -88,6 +89,63 @@ func TestHistoryOfPicture(t *testing.T) {
 	want := history.Point{Allowed: 9, False: 30, Lost: 3, Over: 1.5}
 	if all != want || len(rules) != 1 || rules["r"] != want {
 		t.Errorf("%+v, %+v", all, rules)
+	}
+}
+
+// TestRulesComeAndGo: an aggregator tells of its latest rules only. What one has counted before it
+// was left out is no news when it comes back; what came meanwhile is.
+func TestRulesComeAndGo(t *testing.T) {
+	clock := &at{noon}
+	p := newPicture(clock.now)
+	says := func(more ...status.Rule) {
+		rules := more
+		for i := range rulesTold - len(more) {
+			rules = append(rules, status.Rule{Name: fmt.Sprint("busy", i)})
+		}
+		p.aggregator(status.Aggregator{Part: status.Part{Name: "x"}, Rules: rules})
+		clock.pass(time.Second)
+	}
+	a := func(over float64) status.Rule { return status.Rule{Name: "a", Over: over} }
+	says(a(1000))
+	says(a(1001))
+	says()
+	says()
+	says(a(1004), status.Rule{Name: "never told of before", Over: 1000})
+	says(status.Rule{Name: "never told of before", Over: 1002})
+	all, rules := p.history.Lately(time.Minute, clock.now())
+	if all.Over != 1+3+2 || rules["a"].Over != 1+3 || rules["never told of before"].Over != 2 {
+		t.Errorf("%+v, %+v", all, rules)
+	}
+	for i := range 3 * maxRules {
+		says(status.Rule{Name: fmt.Sprint("forged", i)})
+	}
+	if n := len(p.aggregators["x"].over); n != maxRules {
+		t.Errorf("%d rules are remembered", n)
+	}
+	clock.pass(2 * time.Minute)
+	if p.forget(); p.held != 0 {
+		t.Errorf("all have gone: %d bytes are held", p.held)
+	}
+}
+
+// TestHostileCounters: counters as large as can be make no sums wrong for longer than they are
+// heard, nor negative.
+func TestHostileCounters(t *testing.T) {
+	clock := &at{noon}
+	p := newPicture(clock.now)
+	for _, n := range []int64{0, math.MaxInt64} {
+		for _, name := range []string{"a", "b"} {
+			s := checkerSays(name, n, n)
+			s.Rules = append(s.Rules, status.Decisions{Rule: "s", Allowed: n, Denied: n, False: n, Lost: n})
+			p.checker(s)
+		}
+		clock.pass(time.Second)
+	}
+	if h := p.view().Heard; h.Allowed != math.MaxInt64 || h.Denied != math.MaxInt64 {
+		t.Errorf("%+v", h)
+	}
+	if all, _ := p.history.Lately(time.Minute, clock.now()); all.Allowed != 4*maxMore || all.Lost != 2*maxMore || all.False != 2*maxMore {
+		t.Errorf("%+v", all)
 	}
 }
 

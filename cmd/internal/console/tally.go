@@ -127,7 +127,8 @@ func (t *Tally) see(rule *storage.Rule, counted int64) {
 }
 
 // seeNear takes in which of a fold's keys are near their limits now, and which are not any more. A
-// key for which there is no room is left out.
+// key for which there is no room is left out: fill makes room, once a second, since to look for
+// expired keys here would cost each further key of a fold a walk through all of them.
 func (t *Tally) seeNear(info aggregate.ApplyInfo, now time.Time) {
 	near := info.Near
 	for i := range info.Batch.Keys {
@@ -141,9 +142,6 @@ func (t *Tally) seeNear(info aggregate.ApplyInfo, now time.Time) {
 		if !isNear {
 			delete(t.near, id)
 			continue
-		}
-		if _, ok := t.near[id]; !ok && len(t.near) >= maxNear {
-			t.forgetNear(now)
 		}
 		if _, ok := t.near[id]; ok || len(t.near) < maxNear {
 			// A copy: the batch's text is part of a report.

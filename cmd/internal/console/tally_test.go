@@ -87,6 +87,44 @@ func BenchmarkTallyOfMadeUpRules(b *testing.B) {
 	}
 }
 
+// nearFold is a fold of keys that are all near their limits.
+func nearFold(keys int) aggregate.ApplyInfo {
+	info := applied("r", 1, 9, 0)
+	info.Batch.Keys = nil
+	for i := range keys {
+		info.Batch.Keys = append(info.Batch.Keys, storage.Key{Text: fmt.Sprint(i), Cells: []storage.Cell{{Bucket: 1, Count: 9}}})
+		info.Near = append(info.Near, aggregate.Near{Key: i, Count: 9})
+	}
+	return info
+}
+
+// A fold never walks through the keys near their limits, though there is no room for its own:
+// expired ones stay until the next status, which then has room.
+func TestFoldsDoNotSearchNearKeys(t *testing.T) {
+	tally := NewTally()
+	for i := range maxNear {
+		tally.near[keyID{"r", fmt.Sprint("expired", i)}] = nearKey{9, 10, time.Now().Add(-2 * nearFor)}
+	}
+	tally.Observe(nearFold(2 * maxNear))
+	if _, ok := tally.near[keyID{"r", "expired0"}]; !ok || len(tally.near) != maxNear {
+		t.Errorf("a fold has searched the keys: there are %d", len(tally.near))
+	}
+	tally.fill(new(status.Aggregator))
+	tally.Observe(nearFold(2 * maxNear))
+	if _, ok := tally.near[keyID{"r", "0"}]; !ok || len(tally.near) != maxNear {
+		t.Errorf("after a status there are %d keys, not %d new ones", len(tally.near), maxNear)
+	}
+}
+
+// BenchmarkTallyOfNearKeys is a fold of ten times as many keys near their limits as there is room
+// for.
+func BenchmarkTallyOfNearKeys(b *testing.B) {
+	tally, fold := NewTally(), nearFold(10*maxNear)
+	for b.Loop() {
+		tally.Observe(fold)
+	}
+}
+
 // A rule that is told of is the same when it is heard.
 func TestRuleThereAndBack(t *testing.T) {
 	for _, shape := range []window.Shape{

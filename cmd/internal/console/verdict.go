@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/offpath-io/offpath/cmd/internal/console/history"
+	"github.com/offpath-io/offpath/internal/status"
+	"github.com/offpath-io/offpath/pkg/aggregate/storage"
 )
 
 // runbook is the page that says what to do, by the names of alerts.
@@ -58,14 +60,14 @@ const (
 	mostOver, mostFalse, leastRate = 0.01, 0.02, 1
 )
 
-// judge says how the fleet in a view is; rules are the sums of the last five minutes, full is when
-// an aggregator last had no room for a key.
-func judge(v *View, rules map[string]history.Point, full time.Time) Verdict {
+// judge says how the fleet in a view is; all and rules are the sums of the last five minutes, of the
+// fleet and of its rules, full is when an aggregator last had no room for a key.
+func judge(v *View, all history.Point, rules map[string]history.Point, full time.Time) Verdict {
 	var f findings
 	f.connections(v)
 	f.aggregators(v)
 	f.checkers(v)
-	f.losses(v, rules, full)
+	f.losses(v, all.Lost, full)
 	f.estimates(rules)
 	slices.SortStableFunc(f, func(a, b Finding) int { return cmp.Compare(a.State.rank(), b.State.rank()) })
 	if len(f) > 0 {
@@ -163,7 +165,7 @@ func (f *findings) checkers(v *View) {
 	}
 }
 
-func (f *findings) losses(v *View, rules map[string]history.Point, full time.Time) {
+func (f *findings) losses(v *View, lost float64, full time.Time) {
 	var loss *AggregatorView
 	for i := range v.Aggregators {
 		if a := &v.Aggregators[i]; a.Loss != nil && v.Now.Sub(a.Loss.At) < newsFor && (loss == nil || a.Loss.At.After(loss.Loss.At)) {
@@ -174,12 +176,9 @@ func (f *findings) losses(v *View, rules map[string]history.Point, full time.Tim
 		f.add(Page, "OffpathStoreLostData", "Redis has lost counts of shard %d, %s ago: %s.",
 			loss.Loss.Shard, seconds(v.Now.Sub(loss.Loss.At).Milliseconds()), loss.Loss.Size)
 	}
-	var lost float64
-	for _, p := range rules {
-		lost += p.Lost
-	}
 	if lost >= 1 {
-		f.add(Page, "OffpathBufferDropping", "%s in the last five minutes that nobody will ever count.", counted(int(lost), "hit passed", "hits passed"))
+		f.add(Page, "OffpathBufferDropping", "%s in the last five minutes that nobody will ever count.",
+			counted(int64(min(lost, status.MaxCount)), "hit passed", "hits passed"))
 	}
 	if v.Now.Sub(full) < lately {
 		f.add(Page, "OffpathKeysOverflow", "A rule has more new keys than Redis has room for: hits of the others are in no count.")
@@ -213,10 +212,10 @@ func healthy(v *View) string {
 	for _, a := range v.Aggregators {
 		behind = max(behind, a.Behind)
 	}
-	unreported := 0
+	unreported := int64(0)
 	for _, c := range v.Checkers {
 		if !c.Silent {
-			unreported += int(c.Unreported)
+			unreported = storage.Sum(unreported, max(c.Unreported, 0))
 		}
 	}
 	late := "Everything is counted."
@@ -229,7 +228,7 @@ func healthy(v *View) string {
 	return "All limits hold. " + limited + " " + late
 }
 
-func counted(n int, one, many string) string {
+func counted[N int | int64](n N, one, many string) string {
 	if n == 1 {
 		return "1 " + one
 	}

@@ -1,6 +1,8 @@
 package console
 
 import (
+	"fmt"
+	"math"
 	"os"
 	"strings"
 	"testing"
@@ -92,6 +94,12 @@ func TestVerdict(t *testing.T) {
 		}, Good, "All limits hold. 3 keys are being limited. The newest hits were counted after 40 ms.", "", 0},
 		{"hits lost", func(_ *View, rules map[string]history.Point, _ *time.Time) { rules["r"] = history.Point{Lost: 7} }, Page,
 			"7 hits passed in the last five minutes that nobody will ever count.", "OffpathBufferDropping", 1},
+		{"more hits lost than there can be", func(_ *View, rules map[string]history.Point, _ *time.Time) {
+			rules["r"] = history.Point{Lost: 1e30}
+		}, Page, "1000000000000000 hits passed in the last five minutes that nobody will ever count.", "OffpathBufferDropping", 1},
+		{"more hits wait than there can be", func(v *View, _ map[string]history.Point, _ *time.Time) {
+			v.Aggregators[1].Behind, v.Checkers[0].Unreported, v.Checkers[1].Unreported = -1, math.MaxInt64, math.MaxInt64
+		}, Good, "All limits hold. 3 keys are being limited. 9223372036854775807 hits wait to be reported.", "", 0},
 		{"no room", func(_ *View, _ map[string]history.Point, full *time.Time) { *full = noon.Add(-time.Minute) }, Page,
 			"A rule has more new keys than Redis has room for: hits of the others are in no count.", "OffpathKeysOverflow", 1},
 		{"exceeded", func(_ *View, rules map[string]history.Point, _ *time.Time) {
@@ -107,7 +115,7 @@ func TestVerdict(t *testing.T) {
 	} {
 		v, rules, full := healthyView(), map[string]history.Point{}, time.Time{}
 		test.damage(v, rules, &full)
-		got := judge(v, rules, full)
+		got := judge(v, history.Point{Lost: rules["r"].Lost}, rules, full)
 		if got.State != test.state || got.Text != test.text || len(got.Findings) != test.all {
 			t.Errorf("%s: %+v", test.why, got)
 			continue
@@ -117,6 +125,35 @@ func TestVerdict(t *testing.T) {
 		}
 		if test.alert != "" && !strings.Contains(string(book), "\n## "+test.alert+"\n") {
 			t.Errorf("the runbook has no section %s", test.alert)
+		}
+	}
+}
+
+// TestVerdictOfManyRules: the verdict is about all rules, also about those that have no series of
+// their own in the history.
+func TestVerdictOfManyRules(t *testing.T) {
+	clock := &at{noon}
+	p := newPicture(clock.now)
+	for i := range int64(2) {
+		s := checkerSays("a", 0, 0)
+		for rule := range history.MaxRules + 50 {
+			s.Rules = append(s.Rules, status.Decisions{Rule: fmt.Sprintf("rule%03d", rule), Allowed: 1000 * i})
+		}
+		last := &s.Rules[len(s.Rules)-1]
+		last.Denied, last.False, last.Lost = 1000*i, 500*i, 3*i
+		p.checker(s)
+		p.aggregator(status.Aggregator{Part: status.Part{Name: "x"}, Rules: []status.Rule{{Name: last.Rule, Over: float64(100 * i)}}})
+		clock.pass(time.Second)
+	}
+	all, rules := p.history.Lately(lately, clock.now())
+	var said []string
+	for _, f := range judge(healthyView(), all, rules, time.Time{}).Findings {
+		said = append(said, f.Text)
+	}
+	got := strings.Join(said, "\n")
+	for _, want := range []string{"3 hits passed in", "Rule rule149 is exceeded: 10.0 %", "Rule rule149 denies too much: about 25.0 %"} {
+		if !strings.Contains(got, want) {
+			t.Errorf("the verdict does not say %q: %s", want, got)
 		}
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/offpath-io/offpath/internal/status"
+	"github.com/offpath-io/offpath/pkg/aggregate/storage"
 )
 
 // View is a fleet at a glance: what the page shows, and "offpath top" and "fleet" print.
@@ -144,7 +145,7 @@ func (c *Console) View() View {
 	all, byRule := c.picture.history.Lately(lately, c.o.Worker.Now())
 	v.Heard.OverShare = all.Over / max(all.Allowed, 1)
 	v.Heard.FalseShare = all.False / max(all.Allowed+all.Denied, 1)
-	v.Verdict = judge(&v, byRule, c.picture.lastFull())
+	v.Verdict = judge(&v, all, byRule, c.picture.lastFull())
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	v.BlocksWhy, v.Blocks = c.why, []BlockView{}
@@ -217,8 +218,8 @@ func (p *picture) view() View {
 			v.Heard.Checkers++
 			c.Allowed, c.Denied, c.Rate = addUp(rules, h)
 			v.Heard.LimitedMore = v.Heard.LimitedMore || len(h.Denied.List) >= deniedTold
-			v.Heard.Allowed += c.Allowed
-			v.Heard.Denied += c.Denied
+			v.Heard.Allowed = storage.Sum(v.Heard.Allowed, c.Allowed)
+			v.Heard.Denied = storage.Sum(v.Heard.Denied, c.Denied)
 		}
 		v.Checkers = append(v.Checkers, c)
 	}
@@ -292,12 +293,11 @@ func addUp(rules map[string]*RuleView, h *heardChecker) (allowed, denied int64, 
 			sum = &RuleView{Rule: r.Rule}
 			rules[r.Rule] = sum
 		}
-		sum.Allowed += r.Allowed
-		sum.Denied += r.Denied
+		sum.Allowed, sum.Denied = storage.Sum(sum.Allowed, r.Allowed), storage.Sum(sum.Denied, r.Denied)
 		rates := h.rates[i]
 		sum.AllowedRate += rates.allowed
 		sum.DeniedRate += rates.denied
-		allowed, denied, rate = allowed+r.Allowed, denied+r.Denied, rate+rates.allowed+rates.denied
+		allowed, denied, rate = storage.Sum(allowed, r.Allowed), storage.Sum(denied, r.Denied), rate+rates.allowed+rates.denied
 	}
 	return allowed, denied, round(rate)
 }
@@ -325,7 +325,9 @@ func rulesOf(rules map[string]*RuleView) []RuleView {
 	for _, name := range sortedNames(rules) {
 		list = append(list, *rules[name])
 	}
-	slices.SortStableFunc(list, func(a, b RuleView) int { return cmp.Compare(b.Allowed+b.Denied, a.Allowed+a.Denied) })
+	slices.SortStableFunc(list, func(a, b RuleView) int {
+		return cmp.Compare(storage.Sum(b.Allowed, b.Denied), storage.Sum(a.Allowed, a.Denied))
+	})
 	list = list[:min(len(list), most)]
 	for i := range list {
 		r := &list[i]

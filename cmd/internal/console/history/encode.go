@@ -31,7 +31,8 @@ type fileTrack struct {
 type fileSeries [5][]float64
 
 const (
-	fileVersion = 1
+	// Version is that of the format.
+	Version = 1
 	// maxFile bounds what a history may have when it is unpacked, in bytes.
 	maxFile = 32 << 20
 )
@@ -57,7 +58,7 @@ func (h *History) Encode(most int) ([]byte, error) {
 }
 
 func (h *History) encode() ([]byte, error) {
-	f := file{Version: fileVersion, Last: h.last}
+	f := file{Version: Version, Last: h.last}
 	for _, t := range h.tracks {
 		one := fileTrack{
 			Name: t.Name, Number: t.number, Heard: make([]float64, t.Slots), All: seriesOf(t.all), Rules: make(map[string]fileSeries),
@@ -110,7 +111,7 @@ func Decode(data []byte) (*History, error) {
 	if err := json.Unmarshal(text, &f); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrRecord, err)
 	}
-	if f.Version != fileVersion || len(f.Tracks) != len(Spans) || len(f.Last) > MaxRules {
+	if f.Version != Version || len(f.Tracks) != len(Spans) || len(f.Last) > MaxRules {
 		return nil, fmt.Errorf("%w: version %d, %d spans, %d rules", ErrRecord, f.Version, len(f.Tracks), len(f.Last))
 	}
 	h := New()

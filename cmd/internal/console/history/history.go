@@ -32,6 +32,19 @@ var Spans = []Span{
 // 2.6 MB: (180 + 180 + 288) slots × 101 series × 40 bytes.
 const MaxRules = 100
 
+const (
+	// minutes is for how many minutes there are sums of rules without series of their own.
+	minutes = 15
+	// maxOthers is of how many of these there are sums in a minute: at most 1.5 MB in all.
+	maxOthers = 1000
+)
+
+// minute has the sums of rules without series of their own.
+type minute struct {
+	number int64
+	rules  map[string]Point
+}
+
 // Point is what happened in a slot. The numbers are fractions where something that is only known of
 // a longer time is spread over its slots.
 type Point struct {
@@ -56,6 +69,7 @@ type History struct {
 	mu     sync.Mutex
 	tracks []*track
 	last   map[string]int64 // of rules with series of their own, when something last came
+	others [minutes]minute  // minute n, since the Unix epoch, is at n % minutes
 }
 
 // track is one resolution. Slot number n, since the Unix epoch, is at n % len.
@@ -80,7 +94,7 @@ func New() *History {
 }
 
 // Add adds what happened under a rule between two times, evenly spread. A rule that is not among
-// the first MaxRules counts for the fleet only.
+// the first MaxRules counts for the fleet and for [History.Lately] only.
 func (h *History) Add(rule string, from, to time.Time, more Point) {
 	if more == (Point{}) {
 		return
@@ -96,13 +110,38 @@ func (h *History) Add(rule string, from, to time.Time, more Point) {
 			}
 		})
 	}
+	if !own {
+		h.addOtherLocked(rule, to, more)
+	}
 }
 
-// Listen says that the whole fleet was listened to between two times.
+func (h *History) addOtherLocked(rule string, at time.Time, more Point) {
+	n := at.Unix() / 60
+	m := &h.others[n%minutes]
+	if m.number != n {
+		*m = minute{n, make(map[string]Point)}
+	}
+	if sum, ok := m.rules[rule]; ok || len(m.rules) < maxOthers {
+		sum.add(more, 1)
+		m.rules[rule] = sum
+	}
+}
+
+// Listen says that the whole fleet was listened to between two times, the later of which is the
+// present. Slots of the future are dropped: they are of a clock that was ahead before it was set
+// back, and would keep the present from its place.
 func (h *History) Listen(from, to time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	for name, last := range h.last {
+		h.last[name] = min(last, to.UnixNano())
+	}
 	for _, t := range h.tracks {
+		for at, n := range t.number {
+			if t.isFuture(n, to) {
+				t.number[at] = 0 // which place clears
+			}
+		}
 		t.spread(from, to, func(at int, _, seconds float64) {
 			t.heard[at] = min(t.heard[at]+seconds, t.Slot.Seconds())
 		})
@@ -157,6 +196,9 @@ func (t *track) spread(from, to time.Time, add func(at int, part, seconds float6
 	}
 }
 
+// isFuture says whether a slot is after the one that follows the present one: clocks differ.
+func (t *track) isFuture(n int64, now time.Time) bool { return n > now.UnixNano()/int64(t.Slot)+1 }
+
 // place returns where a slot is, which it clears if it is new; false if a later one is there.
 func (t *track) place(n int64) (at int, ok bool) {
 	at = int(n % int64(t.Slots))
@@ -173,15 +215,15 @@ func (t *track) place(n int64) (at int, ok bool) {
 }
 
 // Merge takes from another history of the same fleet the slots in which that one has listened for
-// longer.
-func (h *History) Merge(other *History) {
+// longer; not those of the future.
+func (h *History) Merge(other *History, now time.Time) {
 	theirs := other.clone()
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for i, from := range theirs.tracks {
 		t := h.tracks[i]
 		for place, n := range from.number {
-			if n <= 0 || from.heard[place] <= 0 {
+			if n <= 0 || from.heard[place] <= 0 || t.isFuture(n, now) {
 				continue
 			}
 			at, ok := t.place(n)
@@ -193,7 +235,8 @@ func (h *History) Merge(other *History) {
 				list[at] = Point{}
 			}
 			for name, list := range from.rules {
-				if list[place] != (Point{}) && h.admitLocked(name, time.Unix(0, theirs.last[name])) {
+				last := min(theirs.last[name], now.UnixNano())
+				if list[place] != (Point{}) && h.admitLocked(name, time.Unix(0, last)) {
 					t.of(name)[at] = list[place]
 				}
 			}

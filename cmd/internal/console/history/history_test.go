@@ -93,8 +93,8 @@ func TestMerge(t *testing.T) {
 	short.Listen(after(22), after(30))
 	short.Add("a", after(22), after(30), Point{Allowed: 80})
 	for range 2 {
-		short.Merge(long)
-		long.Merge(short)
+		short.Merge(long, after(30))
+		long.Merge(short, after(30))
 	}
 	for name, h := range map[string]*History{"long": long, "short": short} {
 		want := map[int]float64{1: 10, 2: 10, 3: 10, 4: 10, 5: 10, 6: 10}
@@ -103,14 +103,55 @@ func TestMerge(t *testing.T) {
 	}
 }
 
-// Rules beyond the bound count for the fleet; one of which nothing has come for a day makes room.
+// What a clock that was ahead has written takes no place from the present: neither in a record, nor
+// in a history whose own clock it was.
+func TestFuture(t *testing.T) {
+	ahead := New()
+	far := noon.Add(15 * time.Minute) // the same places
+	ahead.Listen(far, far.Add(30*time.Second))
+	ahead.Add("a", far, far.Add(30*time.Second), Point{Allowed: 300})
+	h := New()
+	h.Listen(noon, after(30))
+	h.Add("a", noon, after(30), Point{Allowed: 30})
+	h.Merge(ahead, after(30))
+	want := map[int]float64{1: 1, 2: 1, 3: 1, 4: 1, 5: 1, 6: 1}
+	same(t, "merged", rates(read(t, h, "15m", "a", after(30)).Allowed), want)
+	if last := h.last["a"]; last > after(30).UnixNano() {
+		t.Errorf("rule a makes no room until %v", time.Unix(0, last))
+	}
+	for i := range 30 { // its clock has been set
+		ahead.Listen(after(float64(i)), after(float64(i+1)))
+		ahead.Add("a", after(float64(i)), after(float64(i+1)), Point{Allowed: 1})
+	}
+	same(t, "set back", rates(read(t, ahead, "15m", "a", after(30)).Allowed), want)
+	if last := ahead.last["a"]; last > after(30).UnixNano() {
+		t.Errorf("rule a makes no room until %v", time.Unix(0, last))
+	}
+	// A slot ahead is a difference of clocks.
+	next := New()
+	next.Listen(after(30), after(40))
+	h.Merge(next, after(34))
+	same(t, "a slot ahead", h.tracks[0].heard[int(after(35).UnixNano()/int64(5*time.Second)%180)], 5)
+}
+
+// Rules beyond the bound count for the fleet, and lately each by itself; one of which nothing has come for a day makes room.
 func TestRulesAreBounded(t *testing.T) {
 	h := New()
 	for i := range MaxRules + 5 {
 		h.Add(fmt.Sprint(i), noon, after(1), Point{Allowed: 1})
 	}
 	all, rules := h.Lately(time.Minute, after(1))
-	same(t, "rules", []any{all.Allowed, len(rules)}, []any{MaxRules + 5, MaxRules})
+	same(t, "rules", []any{all.Allowed, len(rules), rules[fmt.Sprint(MaxRules+4)].Allowed}, []any{MaxRules + 5, MaxRules + 5, 1})
+	if s := read(t, h, "15m", fmt.Sprint(MaxRules+4), after(10)); len(rates(s.Allowed)) != 0 {
+		t.Errorf("a series beyond the bound: %v", s.Allowed)
+	}
+	for i := range 3 * maxOthers {
+		h.Add(fmt.Sprint(i), noon, after(1), Point{Allowed: 1})
+	}
+	_, rules = h.Lately(time.Minute, after(1))
+	same(t, "all there is room for", len(rules), MaxRules+maxOthers)
+	_, rules = h.Lately(time.Minute, after(70))
+	same(t, "a minute later", len(rules), 0)
 	later := noon.Add(25 * time.Hour)
 	h.Add("new", later, later.Add(time.Second), Point{Allowed: 1})
 	if _, rules := h.Lately(time.Minute, later.Add(time.Second)); rules["new"].Allowed != 1 {

@@ -64,12 +64,18 @@ func (h *History) Read(span, rule string, now time.Time) (s Series, ok bool) {
 	return s, true
 }
 
-// Lately returns the sums of the last minutes, up to 15: of the fleet, and of its rules.
+// Lately returns the sums of the last minutes, up to 15: of the fleet, and of its rules; of those
+// without series of their own as of whole minutes of the clock.
 func (h *History) Lately(span time.Duration, now time.Time) (all Point, rules map[string]Point) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	t := h.tracks[0]
 	rules = make(map[string]Point, len(t.rules))
+	add := func(name string, p Point) {
+		sum := rules[name]
+		sum.add(p, 1)
+		rules[name] = sum
+	}
 	last := now.UnixNano() / int64(t.Slot)
 	for n := last - int64(min(span/t.Slot, time.Duration(t.Slots))) + 1; n <= last; n++ {
 		at := int(n % int64(t.Slots))
@@ -79,9 +85,14 @@ func (h *History) Lately(span time.Duration, now time.Time) (all Point, rules ma
 		all.add(t.all[at], 1)
 		for name, list := range t.rules {
 			if list[at] != (Point{}) {
-				sum := rules[name]
-				sum.add(list[at], 1)
-				rules[name] = sum
+				add(name, list[at])
+			}
+		}
+	}
+	for _, m := range h.others {
+		if age := now.Unix()/60 - m.number; age >= 0 && age < int64(span/time.Minute) {
+			for name, p := range m.rules {
+				add(name, p)
 			}
 		}
 	}
