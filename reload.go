@@ -189,13 +189,13 @@ func (r *reloadable) note(
 	return *s
 }
 
-// digestOf is the digest of the text, or of the texts of several files after each other.
+// digestOf is the digest of the text, or of several as one.
 func digestOf(files []envoyrules.File) string {
-	var text []byte
-	for _, f := range files {
-		text = append(text, f.Data...)
+	texts := make([][]byte, len(files))
+	for i, f := range files {
+		texts[i] = f.Data
 	}
-	return natssource.Digest(text)
+	return natssource.Digest(natssource.OneText(texts...))
 }
 
 // trouble notes why the source cannot be read; nil that it can be again. The rules in force stay.

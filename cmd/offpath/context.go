@@ -241,14 +241,16 @@ func savedFlags(cmd *cobra.Command) (from string, values map[string]string, err 
 	if values, err = c.load(name); err != nil {
 		return "", nil, err
 	}
-	for _, ways := range [][]string{ // of which there is one
-		{"nats-creds", "nats-nkey", "nats-user", "nats-password-file", "nats-password"},
-		{"redis-user", "redis-password-file", "redis-password"},
-	} {
-		if given(ways...) {
-			for _, way := range ways {
-				delete(values, way)
-			}
+	for _, server := range []string{"nats", "redis"} {
+		user, creds, nkey := server+"-user", server+"-creds", server+"-nkey"
+		passwordFile := server + "-password-file"
+		if given(user, creds, nkey) {
+			delete(values, user)
+		} else if !given(passwordFile, server+"-password") { // which is of the context's user
+			continue
+		}
+		for _, name := range []string{creds, nkey, passwordFile} {
+			delete(values, name)
 		}
 	}
 	return fmt.Sprintf("context %q", name), values, nil

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -13,6 +14,8 @@ import (
 
 	"github.com/offpath-io/offpath/cmd/internal/console"
 	"github.com/offpath-io/offpath/internal/flags"
+	"github.com/offpath-io/offpath/internal/natsconn"
+	"github.com/offpath-io/offpath/internal/redisconn"
 	"github.com/offpath-io/offpath/internal/testing/daemontest"
 	"github.com/offpath-io/offpath/internal/testing/servers/serverstest"
 )
@@ -117,6 +120,42 @@ func TestWhatBeatsWhat(t *testing.T) {
 		}
 		if status := e.Run(t.Context(), cmd, strings.Fields(test.args)); status != 0 || got != test.want {
 			t.Errorf("%s %s: status %d, got %q, want %q\n%s", test.env, test.args, status, got, test.want, &said)
+		}
+	}
+}
+
+// TestGivenCredentials: those of the context do not count beside them, except that a password is
+// its user's.
+func TestGivenCredentials(t *testing.T) {
+	newConfig(t)
+	c, err := openContexts()
+	must(t, err)
+	must(t, c.add("all", map[string]string{
+		"nats-user": "u", "nats-password-file": "f", "nats-creds": "c", "nats-nkey": "n",
+		"redis-user": "u", "redis-password-file": "f",
+	}))
+	const ofRedis, ofNATS = "redis-password-file redis-user", "nats-creds nats-nkey nats-password-file nats-user"
+	for given, want := range map[string]string{
+		"context":             ofNATS + " " + ofRedis,
+		"nats-creds":          ofRedis,
+		"nats-nkey":           ofRedis,
+		"nats-user":           ofRedis,
+		"nats-password-file":  "nats-user " + ofRedis,
+		"nats-password":       "nats-user " + ofRedis, // is in the environment
+		"redis-user":          ofNATS,
+		"redis-password-file": ofNATS + " redis-user",
+		"redis-password":      ofNATS + " redis-user",
+	} {
+		cmd := &cobra.Command{}
+		addContext(cmd.Flags())
+		new(natsconn.Access).AddFlags(cmd.Flags())
+		new(redisconn.Access).AddFlags(cmd.Flags())
+		must(t, cmd.Flags().Set("context", "all"))
+		cmd.Flags().Lookup(given).Changed = true
+		_, values, err := savedFlags(cmd)
+		must(t, err)
+		if got := strings.Join(slices.Sorted(maps.Keys(values)), " "); got != want {
+			t.Errorf("--%s beside %q, want %q", given, got, want)
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 
@@ -31,18 +32,18 @@ func newSchema() *cobra.Command {
 }
 
 const validateSummary = `
-Reads a file of rules, or - for standard input, in offpath's format or that of envoyproxy/ratelimit,
-and says how many rules it has. Otherwise it prints every mistake with its line and column, and what
-to write instead, and the exit status is 1. It needs no NATS.`
+Reads a file of rules, all files of a directory, or - for standard input, in offpath's format or that
+of envoyproxy/ratelimit, and says how many rules there are. Otherwise it prints every mistake with its
+file, line and column, and what to write instead, and the exit status is 1. It needs no NATS.`
 
-// newValidate returns the command that validates a file.
+// newValidate returns the command that validates files.
 func newValidate() *cobra.Command {
 	var out output
 	cmd := &cobra.Command{
-		Use: "validate FILE", Short: "say whether a file is a good set of rules", Long: validateSummary,
+		Use: "validate FILE|DIR", Short: "say whether files are a good set of rules", Long: validateSummary,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 1 {
-				return flags.Usagef("want one FILE, or - for standard input")
+				return flags.Usagef("want one FILE or DIR, or - for standard input")
 			}
 			return nil
 		},
@@ -70,11 +71,12 @@ func newValidate() *cobra.Command {
 // refuseFile prints all mistakes, each as an editor or a compiler's user expects it: on a line of
 // its own that begins with its place.
 func refuseFile(cmd *cobra.Command, out output, refusal *rules.Error) error {
-	answer := plainMistake(refusal)
+	answer := plainMistake(refusal, refusal.File)
 	answer["valid"] = false
 	for i := range refusal.More {
 		more, _ := answer["more"].([]map[string]any)
-		answer["more"] = append(more, plainMistake(&refusal.More[i]))
+		one := &refusal.More[i]
+		answer["more"] = append(more, plainMistake(one, cmp.Or(one.File, refusal.File)))
 	}
 	var err error
 	if out.json {
@@ -85,6 +87,6 @@ func refuseFile(cmd *cobra.Command, out output, refusal *rules.Error) error {
 	return &flags.ExitError{Status: 1, Err: err}
 }
 
-func plainMistake(e *rules.Error) map[string]any {
-	return map[string]any{"line": e.Line, "column": e.Column, "reason": e.Reason}
+func plainMistake(e *rules.Error, file string) map[string]any {
+	return map[string]any{"file": file, "line": e.Line, "column": e.Column, "reason": e.Reason}
 }

@@ -3,8 +3,12 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
 	"testing"
 
+	"github.com/offpath-io/offpath"
 	"github.com/offpath-io/offpath/internal/testing/daemontest"
 	"github.com/offpath-io/offpath/pkg/rules"
 )
@@ -31,6 +35,39 @@ func TestValidate(t *testing.T) {
 		equal(t, tt.path, status, tt.status)
 		equal(t, tt.path, stdout, tt.stdout)
 		equal(t, tt.path, stderr, tt.stderr)
+	}
+}
+
+// TestValidateDirectory: a mistake of one of several files says which one; and the digest of good
+// ones is that of a checker with the same directory.
+func TestValidateDirectory(t *testing.T) {
+	dir := t.TempDir()
+	write := func(name, text string) { must(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600)) }
+	const theirs = "domain: %s\ndescriptors: [{key: k, rate_limit: {unit: day, requests_per_unit: %s}}]\n"
+	write("a.yaml", fmt.Sprintf(theirs, "a", "x"))
+	write("b.yaml", fmt.Sprintf(theirs, "b", "y"))
+	status, stdout, _ := daemontest.Run(t, run, nil, "rules", "validate", dir, "--json")
+	type mistake struct{ File string }
+	var answer struct {
+		mistake
+		More   []mistake
+		Digest string
+	}
+	must(t, json.Unmarshal([]byte(stdout), &answer))
+	if status != 1 || answer.File != filepath.Join(dir, "a.yaml") || len(answer.More) != 1 ||
+		answer.More[0].File != filepath.Join(dir, "b.yaml") {
+		t.Errorf("%d %s", status, stdout)
+	}
+
+	write("a.yaml", fmt.Sprintf(theirs, "a", "5"))
+	write("b.yaml", fmt.Sprintf(theirs, "b", "6"))
+	status, stdout, _ = daemontest.Run(t, run, nil, "rules", "validate", dir, "--json")
+	must(t, json.Unmarshal([]byte(stdout), &answer))
+	checker, err := offpath.Start(t.Context(), offpath.Options{NATS: "none", RulesFile: dir})
+	must(t, err)
+	defer func() { must(t, checker.Close()) }()
+	if want := checker.Stats().Rules.Digest; status != 0 || answer.Digest != want || want == "" {
+		t.Errorf("%d %s, want the digest %s", status, stdout, want)
 	}
 }
 

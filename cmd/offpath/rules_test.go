@@ -174,12 +174,14 @@ func TestRulesAsJSON(t *testing.T) {
 		equal(t, step.args, got, step.want+"\n")
 	}
 	status, stdout, stderr := s.try("validate", file(t, strings.Replace(twoRules, "15/second", "15/fortnight", 1)), "--json")
-	refused := regexp.MustCompile(`^{"column":12,"line":6,"reason":"limit: .*","valid":false}\n$`)
+	refused := regexp.MustCompile(`^{"column":12,"file":"[^"]+","line":6,"reason":"limit: .*","valid":false}\n$`)
 	if status != 1 || !refused.MatchString(stdout) || stderr != "" {
 		t.Errorf("validate: %d %s %s", status, stdout, stderr)
 	}
-	_, stdout, _ = s.try("validate", file(t, "rules:\n- {name: a, limits: 1/s}\n"), "--json")
-	equal(t, "all mistakes", stdout, `{"column":3,"line":2,"more":[{"column":13,"line":2,`+
+	bad := file(t, "rules:\n- {name: a, limits: 1/s}\n")
+	_, stdout, _ = s.try("validate", bad, "--json")
+	equal(t, "all mistakes", strings.ReplaceAll(stdout, bad, "FILE"),
+		`{"column":3,"file":"FILE","line":2,"more":[{"column":13,"file":"FILE","line":2,`+
 		`"reason":"unknown field \"limits\": did you mean \"limit\"?"}],`+
 		`"reason":"key: is missing: write key: [user], for example, or key: [] for one counter for all","valid":false}`+"\n")
 }

@@ -78,7 +78,7 @@ func TestUsageErrors(t *testing.T) {
 		{"rules apply -f x --replicas 6 --nats a", "", "--replicas"},
 		{"rules get", "", "--nats URL is needed"},
 		{"rules delete --nats a", "", "the NAME of a rule is needed"},
-		{"rules validate", "", "want one FILE, or - for standard input"},
+		{"rules validate", "", "want one FILE or DIR, or - for standard input"},
 		{"rules diff --nats a", "", "--file FILE is needed"},
 		{"rules delete x --nats a --rules-signing-key-file f", "OFFPATH_RULES_SIGNING_KEY=" + canary, "want one of them"},
 		{"keygen a b", "", "want one FILE at most"},

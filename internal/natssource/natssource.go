@@ -301,6 +301,19 @@ func (b *Bucket) wrap(what string, err error) error {
 	return fmt.Errorf("%s bucket %s: %w", what, b.kv.Name, err)
 }
 
+// OneText returns the texts of a set's files as documents of one text, without their byte order
+// marks; of one file as it is.
+func OneText(files ...[]byte) []byte {
+	if len(files) == 1 {
+		return files[0]
+	}
+	documents := make([][]byte, len(files))
+	for i, f := range files {
+		documents[i] = bytes.TrimPrefix(f, []byte("\ufeff"))
+	}
+	return bytes.Join(documents, []byte("\n---\n"))
+}
+
 // Digest tells sets' texts apart: 12 hexadecimal digits of their SHA-256.
 func Digest(text []byte) string {
 	sum := sha256.Sum256(text)

@@ -2,12 +2,13 @@
 package rulesfile
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 
 	"github.com/offpath-io/offpath/internal/filewatch"
+	"github.com/offpath-io/offpath/internal/natssource"
 	"github.com/offpath-io/offpath/pkg/rules"
 	"github.com/offpath-io/offpath/pkg/rules/envoyrules"
 )
@@ -40,35 +41,34 @@ func Open(path string, stdin io.Reader) (r Rules, err error) {
 	if err != nil {
 		return r, fmt.Errorf("load rules: %w", err)
 	}
-	texts := make([]envoyrules.File, len(files))
+	named, texts := make([]envoyrules.File, len(files)), make([][]byte, len(files))
 	for i, f := range files {
-		texts[i] = envoyrules.File{Name: f.Path, Data: f.Data}
+		named[i], texts[i] = envoyrules.File{Name: f.Path, Data: f.Data}, f.Data
 	}
-	if r.Set, r.Warnings, err = envoyrules.ReadFiles(texts...); err != nil {
+	if r.Set, r.Warnings, err = envoyrules.ReadFiles(named...); err != nil {
 		return r, err
 	}
-	r.join(files)
+	if r.Text = natssource.OneText(texts...); len(files) > 1 {
+		r.NotOne = r.checkOne()
+	}
 	return r, nil
 }
 
 var errNotOne = errors.New("several files make one text only if all of them are in " +
 	"envoyproxy/ratelimit's format: write the rules into one file")
 
-// join makes one text of the files: each is a document of it, or several.
-func (r *Rules) join(files []filewatch.File) {
-	if r.Text = files[0].Data; len(files) == 1 {
-		return
+// checkOne returns why the text of several files does not mean what they do.
+func (r *Rules) checkOne() error {
+	isOwn := func(rule *rules.Rule) bool {
+		_, theirs := rule.Origin.(*envoyrules.Origin)
+		return !theirs
 	}
-	var text bytes.Buffer
-	for i, f := range files {
-		if i > 0 {
-			text.WriteString("\n---\n")
-		}
-		text.Write(bytes.TrimPrefix(f.Data, []byte("\ufeff")))
-	}
-	r.Text = text.Bytes()
 	again, err := envoyrules.Read(r.Text)
-	if err != nil || len(rules.Diff(r.Set, again)) > 0 {
-		r.NotOne = errNotOne
+	switch {
+	case err == nil && len(rules.Diff(r.Set, again)) == 0:
+		return nil
+	case err == nil, slices.ContainsFunc(r.Set.Rules(), isOwn):
+		return errNotOne
 	}
+	return fmt.Errorf("the files as one text: %w", err)
 }
