@@ -234,11 +234,11 @@ func countAt(shape window.Shape, buckets map[int64]int64, now int64) float64 {
 	return shape.Count(counts, now)
 }
 
-// atRest says whether a window has no hits but those of a fleet that has recovered, or soon has.
+// atRest says whether a window has no hits but those of a fleet that has recovered.
 func (c *campaign) atRest(shape window.Shape, at time.Time) bool {
 	reaches := shape.Length + shape.BucketSize()
 	return slices.ContainsFunc(c.rests, func(s span) bool {
-		return at.Before(s.until) && at.Add(-reaches).After(s.from.Add(-restWithin/2))
+		return at.Before(s.until) && at.Add(-reaches).After(s.from)
 	})
 }
 

@@ -230,8 +230,8 @@ func (c *campaign) rest(ctx context.Context, ended time.Time) {
 	}
 	c.result.Rests = append(c.result.Rests, r)
 	fmt.Fprintf(c.o.Progress, "%6.1f s  at rest after %.1f s\n", seconds(time.Since(c.start)), r.After)
+	from := later(time.Now(), ended.Add(restWithin/2)) // what it admits soon after is that of a fleet at rest
 	lasts(ctx, time.Until(ended.Add(restWithin)))
-	from := time.Now()
 	lasts(ctx, restLasts)
 	c.rests = append(c.rests, span{from, time.Now()})
 	if ctx.Err() == nil && !c.o.Untimed {
