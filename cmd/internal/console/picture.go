@@ -221,8 +221,8 @@ func (p *picture) hasRoom(parts int, isNew bool, more int) bool {
 }
 
 // What a part, a rule, a rule's decisions with their rates, a key, and an estimate of a rule take
-// beside their texts, in bytes. The slices that they are in may have room for twice as many, and each text takes up to 16
-// bytes more than it has.
+// beside their texts, in bytes. The slices that they are in may have room for twice as many, and
+// each text takes up to 16 bytes more than it has.
 const partSize, ruleSize, decisionsSize, keySize, overSize = 800, 320, 170, 112, 64
 
 func sizeOfPart(p *status.Part) int {
