@@ -107,7 +107,9 @@ func (p *picture) compare(h *heardChecker, s status.Checker, size int) *heardChe
 	for i := range h.Rules {
 		was[h.Rules[i].Rule] = &h.Rules[i]
 	}
-	seconds := next.at.Sub(h.at).Seconds()
+	// When statuses come late and then several at once, their counts are still of the time between
+	// two: it is at least what the one before has said.
+	seconds := max(next.at.Sub(h.at), time.Duration(h.Every)*time.Millisecond).Seconds()
 	for i, r := range s.Rules {
 		before := was[r.Rule]
 		if before == nil {
