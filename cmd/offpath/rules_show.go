@@ -137,7 +137,7 @@ func newDiff() *cobra.Command {
 			}
 			changes := changesBetween(there.rules, f.rules)
 			return f.print(stdout, map[string]any{
-				"revision": there.entry.Revision, "changes": plainChanges(changes),
+				"revision": there.entry.Revision, "changes": changes,
 			}, changesText(changes))
 		}))
 }

@@ -84,37 +84,12 @@ func fieldOf(mapping *yaml.Node, name string) *yaml.Node {
 	return nil
 }
 
-// change is a rules.Change as JSON tells of it.
-type change struct {
-	Rule   string        `json:"rule"`
-	What   string        `json:"what"` // added, removed or changed
-	Fields []fieldChange `json:"fields"`
-}
-
-// fieldChange is one field of it; "" is a field that has its default, or is not there.
-type fieldChange struct {
-	Field string `json:"field"`
-	Old   string `json:"old"`
-	New   string `json:"new"`
-}
-
 // changesBetween says what becomes of each rule. Old may be nil, for nothing.
 func changesBetween(old, new *ruleSet) []rules.Change {
 	if old == nil {
 		return rules.Diff(nil, new.Set)
 	}
 	return rules.Diff(old.Set, new.Set)
-}
-
-func plainChanges(changes []rules.Change) []change {
-	all := make([]change, len(changes))
-	for i, c := range changes {
-		all[i] = change{c.Name, c.Kind.String(), make([]fieldChange, len(c.Fields))}
-		for j, f := range c.Fields {
-			all[i].Fields[j] = fieldChange(f)
-		}
-	}
-	return all
 }
 
 // changesText is a line for each rule, and for each field of those that change.

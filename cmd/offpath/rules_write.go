@@ -106,12 +106,12 @@ var errSigned = errors.New("the set that is there is signed: --rules-signing-key
 
 // written is what a command that writes has done.
 type written struct {
-	Revision uint64   `json:"revision"` // the newest afterwards
-	Was      uint64   `json:"was"`
-	Digest   string   `json:"digest"`
-	Rules    int      `json:"rules"`
-	DryRun   bool     `json:"dry_run"`
-	Changes  []change `json:"changes"`
+	Revision uint64         `json:"revision"` // the newest afterwards
+	Was      uint64         `json:"was"`
+	Digest   string         `json:"digest"`
+	Rules    int            `json:"rules"`
+	DryRun   bool           `json:"dry_run"`
+	Changes  []rules.Change `json:"changes"`
 }
 
 // write puts the new rules in place of those that are there, unless they are the same, or this is a rehearsal.
@@ -127,7 +127,7 @@ func (f *rulesFlags) write(
 	changes := changesBetween(there.rules, set)
 	done := written{
 		Revision: there.entry.Revision, Was: there.entry.Revision, Digest: natssource.Digest(set.text), Rules: len(set.Rules()),
-		DryRun: f.dryRun, Changes: plainChanges(changes),
+		DryRun: f.dryRun, Changes: changes,
 	}
 	if there.entry.Version > 0 && f.public == "" {
 		return errSigned

@@ -80,7 +80,7 @@ func (b *tab) changesRules(t *testing.T) {
 		b.await(t, fmt.Sprintf(`document.getElementById('diff').innerText.includes(%q)`, want))
 	}
 	compare("rules:\n  - name: a\n    limt: 3/day\n", "refused: ")
-	compare(consoleRules, "+ per-user added")
+	b.comparesLate(t, compare)
 	b.await(t, `!document.getElementById('apply-rules').hidden`)
 	b.pressOn(t, "#apply-rules")
 	b.await(t, `document.getElementById('diff').innerText === 'Written as revision 1.'`)
@@ -88,6 +88,31 @@ func (b *tab) changesRules(t *testing.T) {
 	compare(strings.ReplaceAll(consoleRules, "9/day", "12/day"), "~ per-user changed")
 	b.await(t, `document.querySelector('#diff del').innerText === '9/day' && document.querySelector('#diff ins').innerText === '12/day'`)
 	b.await(t, `document.getElementById('audit').innerText.includes('revision 1, 2 rules changed')`)
+}
+
+// comparesLate has the answer to a comparison come after that to the next one, which stays.
+func (b *tab) comparesLate(t *testing.T, compare func(text, want string)) {
+	t.Helper()
+	evaluate[bool](t, b, `(() => {
+		const fetched = window.fetch;
+		window.fetch = async (...request) => {
+			window.fetch = fetched;
+			const answer = await fetched(...request), value = await answer.json();
+			await new Promise((go) => { window.release = go; });
+			setTimeout(() => { window.late = 'has been read'; });
+			return {ok: answer.ok, status: answer.status, json: async () => value};
+		};
+		document.getElementById('new-text').value = 'rules: [{name: late';
+		document.querySelector('#new-rules button').click();
+		return true;
+	})()`)
+	b.await(t, `!!window.release`)
+	compare(consoleRules, "+ per-user added")
+	evaluate[bool](t, b, `(window.release(), true)`)
+	b.await(t, `!!window.late`)
+	if got := evaluate[string](t, b, `document.getElementById('diff').innerText`); !strings.Contains(got, "+ per-user added") {
+		t.Errorf("a late answer has taken the place of a newer one: %s", got)
+	}
 }
 
 //go:embed testdata/axe/axe.min.js

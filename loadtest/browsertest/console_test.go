@@ -208,7 +208,8 @@ func awaitAll(t *testing.T, f *fleet, key string, pass bool) {
 	})
 }
 
-// keepsFocus moves rows, as happens all the time in a list of the busiest: what has the focus is moved with its row, and keeps it.
+// keepsFocus moves rows, as happens all the time in a list of the busiest: what has the focus is
+// moved with its row, and keeps it.
 func (b *tab) keepsFocus(t *testing.T) {
 	t.Helper()
 	evaluate[bool](t, b, `(import('./console.js').then(({show, view}) => {
@@ -223,8 +224,8 @@ func (b *tab) keepsFocus(t *testing.T) {
 	}
 }
 
-// looksUpOddKeys follows keys from the list of the busiest: a form's field would lose a line break, or take a key for bytes. What cannot be
-// seen is shown.
+// looksUpOddKeys follows keys from the list of the busiest: a form's field would lose a line break,
+// or take a key for bytes. What cannot be seen is shown.
 func (b *tab) looksUpOddKeys(t *testing.T, f *fleet) {
 	t.Helper()
 	for key, seen := range map[string]string{

@@ -51,7 +51,9 @@ func TestPictures(t *testing.T) {
 		b.resize(t, s.screen)
 		b.scheme(t, s.scheme)
 		b.settle(t)
-		f.works(t, 2*time.Second) // so that it is not idle
+		// So that it is not idle, and has not been for longer than the last points of the charts go
+		// back: numbers of the last second would else differ from theirs.
+		f.works(t, min(work, 20*time.Second))
 		picture, err := chromedp.Run(b.ctx, chromedp.CaptureScreenshot())
 		must(t, err)
 		if len(picture) > maxPicture || len(picture) < 10<<10 {

@@ -8,18 +8,22 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// Change is what became of one rule between two sets.
+// Change is what became of one rule between two sets. Consoles and commands tell of it as JSON.
 type Change struct {
-	Kind ChangeKind
 	// Name of the rule. One with another name is another rule.
-	Name string
+	Name string     `json:"rule"`
+	Kind ChangeKind `json:"what"`
 	// Fields that differ, in the order of the documentation: for a rule that was added or removed,
-	// all that it has but its name.
-	Fields []FieldChange
+	// all that it has but its name. Not nil.
+	Fields []FieldChange `json:"fields"`
 }
 
 // FieldChange is one field of a rule, as YAML; empty where it has its default.
-type FieldChange struct{ Field, Old, New string }
+type FieldChange struct {
+	Field string `json:"field"`
+	Old   string `json:"old"`
+	New   string `json:"new"`
+}
 
 // ChangeKind is what became of a rule.
 type ChangeKind uint8
@@ -35,9 +39,12 @@ var changeSigns = map[ChangeKind]string{Added: "+", Removed: "-", Changed: "~"}
 // String is "added", "removed" or "changed", or "invalid".
 func (k ChangeKind) String() string { return wordOf(k, "added", "removed", "changed") }
 
+// MarshalText is String.
+func (k ChangeKind) MarshalText() ([]byte, error) { return []byte(k.String()), nil }
+
 // Diff is what differs between two sets: the rules that are changed or removed, in the order of
 // old, then those that are added, in the order of new. Either may be nil, for no rules. That rules
-// stand in another order is no difference.
+// stand in another order is no difference. The list is not nil.
 func Diff(old, new *Set) []Change {
 	if old == nil {
 		old = &Set{}
@@ -45,17 +52,17 @@ func Diff(old, new *Set) []Change {
 	if new == nil {
 		new = &Set{}
 	}
-	var changes []Change
+	changes := []Change{}
 	for _, r := range old.rules {
 		if other, ok := new.Lookup(r.Name); !ok {
-			changes = append(changes, Change{Removed, r.Name, fieldChanges(r, nil)})
+			changes = append(changes, Change{r.Name, Removed, fieldChanges(r, nil)})
 		} else if !r.Equal(other) {
-			changes = append(changes, Change{Changed, r.Name, fieldChanges(r, other)})
+			changes = append(changes, Change{r.Name, Changed, fieldChanges(r, other)})
 		}
 	}
 	for _, r := range new.rules {
 		if _, ok := old.Lookup(r.Name); !ok {
-			changes = append(changes, Change{Added, r.Name, fieldChanges(nil, r)})
+			changes = append(changes, Change{r.Name, Added, fieldChanges(nil, r)})
 		}
 	}
 	return changes
@@ -71,7 +78,7 @@ func (r *Rule) Equal(other *Rule) bool {
 // fieldChanges compares two rules; nil stands for one without fields.
 func fieldChanges(old, new *Rule) []FieldChange {
 	before, after := linesOf(old), linesOf(new)
-	var changes []FieldChange
+	changes := []FieldChange{}
 	for field := range reflect.TypeFor[fileRule]().Fields() {
 		name, _, _ := strings.Cut(field.Tag.Get("yaml"), ",")
 		if name != "name" && before[name] != after[name] {

@@ -74,8 +74,11 @@ func (s *spy) hooks() httpsnoop.Hooks {
 		},
 		Hijack: func(next httpsnoop.HijackFunc) httpsnoop.HijackFunc {
 			return func() (net.Conn, *bufio.ReadWriter, error) {
-				s.status = http.StatusSwitchingProtocols
-				return next()
+				conn, buffered, err := next()
+				if err == nil {
+					s.status = http.StatusSwitchingProtocols
+				}
+				return conn, buffered, err
 			}
 		},
 	}

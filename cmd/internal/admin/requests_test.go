@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"bufio"
 	"errors"
 	"fmt"
 	"net"
@@ -78,6 +79,30 @@ func TestRequests(t *testing.T) {
 	}
 	if problems, err := testutil.GatherAndLint(registry); err != nil || len(problems) > 0 {
 		t.Errorf("lint: %v, %v", problems, err)
+	}
+}
+
+// stubborn is a writer whose connection cannot be taken over.
+type stubborn struct{ *httptest.ResponseRecorder }
+
+func (stubborn) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	return nil, nil, errors.New("the connection has gone")
+}
+
+// TestRequestsThatFailToHijack: an attempt that fails is counted by what its client got.
+func TestRequestsThatFailToHijack(t *testing.T) {
+	requests := NewRequests(prometheus.NewRegistry())
+	h := requests.HTTP("http", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		if _, _, err := http.NewResponseController(w).Hijack(); err == nil {
+			t.Error("it was taken over")
+		}
+		w.WriteHeader(http.StatusInternalServerError)
+	}))
+	h.ServeHTTP(stubborn{httptest.NewRecorder()}, httptest.NewRequest("GET", "/", nil))
+	for code, want := range map[string]float64{"101": 0, "500": 1} {
+		if got := testutil.ToFloat64(requests.total.WithLabelValues("http", code)); got != want {
+			t.Errorf("code %s: %v requests, want %v", code, got, want)
+		}
 	}
 }
 

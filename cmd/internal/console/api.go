@@ -36,7 +36,8 @@ const (
 	streamTimeout = 10 * time.Second
 )
 
-// policy lets the page load nothing but what is embedded, talk to nobody else, and be shown in nobody else's.
+// policy lets the page load nothing but what is embedded, talk to nobody else, and be shown in
+// nobody else's.
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; " +
 	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
@@ -123,8 +124,8 @@ func (c *Console) serveStream(open *atomic.Int64) http.HandlerFunc {
 	}
 }
 
-// newSender returns what sends an event, and what ends the stream; compressed if the reader takes that: the same names come again and again,
-// and a phone's network is slow.
+// newSender returns what sends an event, and what ends the stream; compressed if the reader takes
+// that: the same names come again and again, and a phone's network is slow.
 func newSender(w http.ResponseWriter, r *http.Request) (send func(data []byte) error, end func()) {
 	w.Header().Set("Vary", "Accept-Encoding")
 	if !strings.Contains(r.Header.Get("Accept-Encoding"), "gzip") {

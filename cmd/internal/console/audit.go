@@ -15,8 +15,9 @@ import (
 	"github.com/offpath-io/offpath/internal/status"
 )
 
-// The audit log is a stream of JetStream's, NAMESPACE-audit, of the subject NAMESPACE.audit.v1: one record for each change that anybody
-// has made or tried to make through a console or a command. Aggregators log the same, of what they were asked to do.
+// The audit log is a stream of JetStream's, NAMESPACE-audit, of the subject NAMESPACE.audit.v1: one
+// record for each change that anybody has made or tried to make through a console or a command.
+// Aggregators log the same, of what they were asked to do.
 
 // ErrUnwritten says that something was done, but could not be written to the audit log.
 var ErrUnwritten = errors.New("done, but not written to the audit log")
@@ -83,7 +84,8 @@ func WriteRecord(ctx context.Context, conn *nats.Conn, namespace string, r Recor
 	if err != nil {
 		return err
 	}
-	// First, since without it those who only listen would take the record, and nobody would say that it was not kept.
+	// First, since without it those who only listen would take the record, and nobody would say
+	// that it was not kept.
 	if _, err = js.Stream(ctx, streamName(namespace)); errors.Is(err, jetstream.ErrStreamNotFound) {
 		_, err = js.CreateStream(ctx, jetstream.StreamConfig{
 			Name: streamName(namespace), Subjects: []string{auditSubject(namespace)}, Description: "who has changed what in an offpath fleet",
@@ -116,8 +118,9 @@ func newDiary(conn *nats.Conn, namespace string) *diary {
 // againEvery is about how often the diary looks whether it has missed anything.
 const againEvery = 30 * time.Second
 
-// read follows the audit log until ctx is done: what was there, as far as it can be had, and what comes. What came while the connection was
-// away, or was in the stream before there was one, it catches up with.
+// read follows the audit log until ctx is done: what was there, as far as it can be had, and what
+// comes. What came while the connection was away, or was in the stream before there was one, it
+// catches up with.
 func (d *diary) read(ctx context.Context) error {
 	messages := make(chan *nats.Msg, 256)
 	sub, err := d.conn.ChanSubscribe(storedSubject(d.namespace), messages)

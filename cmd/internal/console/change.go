@@ -113,7 +113,8 @@ var (
 	errWrongToken = errors.New("nobody has this token (any more)")
 )
 
-// whose returns whose token a request has. It has to be in a header of its own, which no other site can make a browser send.
+// whose returns whose token a request has. It has to be in a header of its own, which no other site
+// can make a browser send.
 func (c *Console) whose(r *http.Request) (name string, code int, err error) {
 	tokens := c.o.Tokens()
 	if len(tokens) == 0 {

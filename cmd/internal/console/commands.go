@@ -17,8 +17,9 @@ import (
 	"github.com/offpath-io/offpath/internal/status"
 )
 
-// Commands ask over NATS, <ns>.console.v1.<what>, and one of the aggregators answers. They need no token: who may publish there is for the
-// server's accounts to say, as for everything else that is done over NATS.
+// Commands ask over NATS, <ns>.console.v1.<what>, and one of the aggregators answers. They need no
+// token: who may publish there is for the server's accounts to say, as for everything else that is
+// done over NATS.
 
 // consoles is the queue group that shares the questions.
 const consoles = "consoles"
@@ -43,8 +44,9 @@ var ErrNobody = errors.New("no aggregator answers")
 
 func commandSubject(namespace, what string) string { return namespace + ".console.v1." + what }
 
-// Ask asks one of the aggregators, and reads its answer to value, within AskTimeout. What is "view", for a View; "get" for a list of KeyViews;
-// "reset" for a KeyView; "block" for a BlockView; "unblock" for nothing. With ErrUnwritten there is a value, too.
+// Ask asks one of the aggregators, and reads its answer to value, within AskTimeout. What is
+// "view", for a View; "get" for a list of KeyViews; "reset" for a KeyView; "block" for a BlockView;
+// "unblock" for nothing. With ErrUnwritten there is a value, too.
 func Ask(ctx context.Context, conn *nats.Conn, namespace, what string, q Question, value any) error {
 	data, err := json.Marshal(q)
 	if err != nil {
@@ -131,7 +133,8 @@ func (c *Console) answer(ctx context.Context, m *nats.Msg) {
 	}
 }
 
-// encodeAnswer makes an answer of what was asked for, and of why it was not done. A view that is too large is made shorter.
+// encodeAnswer makes an answer of what was asked for, and of why it was not done. A view that is
+// too large is made shorter.
 func encodeAnswer(value any, failed error, most int) ([]byte, error) {
 	var a Answer
 	var err error
@@ -180,7 +183,8 @@ func (c *Console) answerTo(ctx context.Context, what string, data []byte) (any, 
 	return nil, fmt.Errorf("aggregators of version %s know no %.20q", c.part.Version, what)
 }
 
-// mostText bounds, in bytes, the texts that a command brings along: a rule's name has 128 at most, and the audit log is shown to everybody.
+// mostText bounds, in bytes, the texts that a command brings along: a rule's name has 128 at most,
+// and the audit log is shown to everybody.
 const mostText = 256
 
 func cut(text string) string { return strings.ToValidUTF8(text[:min(len(text), mostText)], "") }

@@ -25,12 +25,13 @@ var ErrRule = errors.New("there is no such rule")
 type KeyView struct {
 	Rule status.Rule `json:"rule"`
 	Key  status.Text `json:"key"`
-	// Count is how many hits weigh in the window, or have not drained, of those that checkers have reported; Limit how many there is room
-	// for at once; Remaining how many more would fit.
+	// Count is how many hits weigh in the window, or have not drained, of those that checkers have
+	// reported; Limit how many there is room for at once; Remaining how many more would fit.
 	Count     float64 `json:"count"`
 	Limit     int64   `json:"limit"`
 	Remaining int64   `json:"remaining"`
-	// RetryAfter is in how many milliseconds one more would fit, FreeAfter in how many all of it has left the window.
+	// RetryAfter is in how many milliseconds one more would fit, FreeAfter in how many all of it
+	// has left the window.
 	RetryAfter int64 `json:"retry_after_ms"`
 	FreeAfter  int64 `json:"free_after_ms"`
 	// Denied hits in the window, as far as checkers have reported them.
@@ -42,7 +43,8 @@ type KeyView struct {
 // mostUnused is how many rules an answer has if the key is unused under all of them.
 const mostUnused = 5
 
-// Look looks a key up under a rule; "" stands for all rules, of which those are returned that know the key, or, if none does, the first few.
+// Look looks a key up under a rule; "" stands for all rules, of which those are returned that know
+// the key, or, if none does, the first few.
 func (c *Console) Look(ctx context.Context, rule, key string) ([]KeyView, error) {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()

@@ -18,33 +18,21 @@ import (
 // rulesOrder is a set that somebody wants to have.
 type rulesOrder struct {
 	Text string `json:"text"`
-	// Revision is that of the bucket with which it was compared, 0 for none.
+	// Revision is the bucket's when it was compared, 0 for none.
 	Revision uint64 `json:"revision"`
 }
 
 // RulesDiff is what a set changes.
 type RulesDiff struct {
-	// Revision is the one that it was compared with, or that it has become.
+	// Revision is the bucket's latest, or the one that the set has become. InForce is the one that
+	// it was compared with: an earlier one if the latest is refused.
 	Revision uint64 `json:"revision"`
+	InForce  uint64 `json:"in_force"`
 	Rules    int    `json:"rules"`
 	Same     bool   `json:"same"` // to the letter
 	// Refused says why it is not a good set; the rest is empty then.
-	Refused string       `json:"refused,omitempty"`
-	Changes []RuleChange `json:"changes"`
-}
-
-// RuleChange is what becomes of one rule.
-type RuleChange struct {
-	Rule   string      `json:"rule"`
-	What   string      `json:"what"` // added, removed or changed
-	Fields []RuleField `json:"fields"`
-}
-
-// RuleField is one field of it, as YAML; "" where it has its default, or is not there.
-type RuleField struct {
-	Field string `json:"field"`
-	Old   string `json:"old"`
-	New   string `json:"new"`
+	Refused string         `json:"refused,omitempty"`
+	Changes []rules.Change `json:"changes"`
 }
 
 var (
@@ -55,22 +43,17 @@ var (
 )
 
 // compare says what a set would change. The error is that of a set that is not a good one.
-func (b *ruleBook) compare(text []byte) (d RulesDiff, err error) {
+func (b *ruleBook) compare(text []byte) (RulesDiff, error) {
 	set, err := envoyrules.Read(text)
 	if err != nil {
-		return d, fmt.Errorf("%w: %w", errBadRules, err)
+		return RulesDiff{}, fmt.Errorf("%w: %w", errBadRules, err)
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	d = RulesDiff{Revision: b.revision, Rules: len(set.Rules()), Same: string(b.text) == string(text), Changes: []RuleChange{}}
-	for _, c := range rules.Diff(b.set, set) {
-		one := RuleChange{c.Name, c.Kind.String(), []RuleField{}}
-		for _, f := range c.Fields {
-			one.Fields = append(one.Fields, RuleField(f))
-		}
-		d.Changes = append(d.Changes, one)
-	}
-	return d, nil
+	return RulesDiff{
+		Revision: b.revision, InForce: b.inForce, Rules: len(set.Rules()), Same: string(b.text) == string(text),
+		Changes: rules.Diff(b.set, set),
+	}, nil
 }
 
 func (c *Console) diffRules(_ context.Context, _ Who, o *rulesOrder) (any, error) {
@@ -79,7 +62,7 @@ func (c *Console) diffRules(_ context.Context, _ Who, o *rulesOrder) (any, error
 	}
 	d, err := c.rules.compare([]byte(o.Text))
 	if errors.Is(err, errBadRules) { // which is an answer
-		return RulesDiff{Refused: err.Error(), Changes: []RuleChange{}}, nil
+		return RulesDiff{Refused: err.Error(), Changes: []rules.Change{}}, nil
 	}
 	return d, err
 }

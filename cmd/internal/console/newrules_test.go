@@ -123,6 +123,27 @@ func TestNewRulesOfOthers(t *testing.T) {
 	}
 }
 
+// TestNewRulesAfterRefusedOnes: a set is compared with the rules in force, and the answer names
+// their revision, though the bucket has a later one that is refused; which the set then replaces.
+func TestNewRulesAfterRefusedOnes(t *testing.T) {
+	c, post := rulesDesk(t, Options{SetRules: func([]storage.Rule) {}})
+	bucket, err := natssource.New(c.o.Conn, "test", natssource.Options{})
+	must(t, err)
+	for i, text := range []string{oneRule, "rules: [{name: 5"} {
+		_, err = bucket.Put(t.Context(), []byte(text), uint64(i))
+		must(t, err)
+		daemontest.Eventually(t, "the console has the text", func() bool { return c.rules.view().Revision == uint64(i+1) })
+	}
+	order := map[string]any{"text": twoRules, "revision": 2}
+	code, text := post("/api/rules/diff", good, order)
+	if code != 200 || !strings.Contains(text, `"revision":2,"in_force":1,`) || !strings.Contains(text, `"fields":[{"field":"limit","old":"5/minute"`) {
+		t.Errorf("%d %s", code, text)
+	}
+	if code, text := post("/api/rules/apply", good, order); code != 200 || !strings.Contains(text, `"revision":3,`) {
+		t.Errorf("%d %s", code, text)
+	}
+}
+
 // runConsole has a console work until the test ends.
 func runConsole(t *testing.T, c *Console) {
 	t.Helper()

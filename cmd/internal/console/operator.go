@@ -16,7 +16,8 @@ type Operator struct {
 	write  func(context.Context, Record) error
 }
 
-// NewOperator returns an operator who tells time by now, which should be the fleet's, and writes down by write.
+// NewOperator returns an operator who tells time by now, which should be the fleet's, and writes
+// down by write.
 func NewOperator(bucket *blocks.Bucket, now func() time.Time, write func(context.Context, Record) error) *Operator {
 	return &Operator{bucket, now, write}
 }

@@ -107,7 +107,9 @@ func (p *picture) compare(h *heardChecker, s status.Checker, size int) *heardChe
 	for i := range h.Rules {
 		was[h.Rules[i].Rule] = &h.Rules[i]
 	}
-	seconds := next.at.Sub(h.at).Seconds()
+	// When statuses come late and then several at once, their counts are still of the time between
+	// two: it is at least what the one before has said.
+	seconds := max(next.at.Sub(h.at), time.Duration(h.Every)*time.Millisecond).Seconds()
 	for i, r := range s.Rules {
 		before := was[r.Rule]
 		if before == nil {
@@ -221,8 +223,8 @@ func (p *picture) hasRoom(parts int, isNew bool, more int) bool {
 }
 
 // What a part, a rule, a rule's decisions with their rates, a key, and an estimate of a rule take
-// beside their texts, in bytes. The slices that they are in may have room for twice as many, and each text takes up to 16
-// bytes more than it has.
+// beside their texts, in bytes. The slices that they are in may have room for twice as many, and
+// each text takes up to 16 bytes more than it has.
 const partSize, ruleSize, decisionsSize, keySize, overSize = 800, 320, 170, 112, 64
 
 func sizeOfPart(p *status.Part) int {

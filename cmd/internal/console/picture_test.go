@@ -49,6 +49,7 @@ func TestSums(t *testing.T) {
 		rate            float64 // of admitted ones
 	}{
 		{"both", func() {}, 2, 0, 35, 5, 5},
+		{"several come at once", func() { p.checker(checkerSays("a", 20, 1)); p.checker(checkerSays("a", 25, 1)) }, 2, 0, 45, 5, 5},
 		{"one has started again", func() { p.checker(checkerSays("a", 1, 0)) }, 2, 0, 21, 4, 0},
 		{"b falls silent", func() { clock.pass(5 * time.Second); p.checker(checkerSays("a", 2, 0)) }, 1, 1, 2, 0, 0.2},
 		{"and comes back", func() { p.checker(checkerSays("b", 20, 4)) }, 2, 0, 22, 4, 0.2},
@@ -69,6 +70,29 @@ func TestSums(t *testing.T) {
 			rule.Allowed != step.allowed || rule.Denied != step.denied || rule.AllowedRate != step.rate {
 			t.Errorf("%s: %+v, %+v", step.why, v.Heard, rule)
 		}
+	}
+}
+
+// TestRatesAgree: of a fleet in which as much happens all the time, the numbers per second, of all
+// checkers and whatever aggregators tell of the same hits, are those of the charts.
+func TestRatesAgree(t *testing.T) {
+	clock := &at{noon}
+	p := newPicture(clock.now)
+	for i := range int64(60) {
+		for j, name := range []string{"a", "b"} {
+			p.checker(checkerSays(name, 30*i, 10*i))
+			p.aggregator(status.Aggregator{
+				Part: status.Part{Name: name, Every: 1000}, Rules: []status.Rule{{Name: "r", Counted: 30*i + int64(j)}},
+			})
+			clock.pass(500 * time.Millisecond)
+		}
+		p.history.Listen(clock.Add(-time.Second), clock.Time)
+	}
+	h := p.view().Heard
+	chart, _ := p.history.Read("15m", "", clock.now())
+	last := len(chart.Allowed) - 3 // the one before the present may still miss a status
+	if h.AllowedRate != 60 || h.DeniedRate != 20 || *chart.Allowed[last] != 60 || *chart.Denied[last] != 20 {
+		t.Errorf("%v and %v per second; in the chart %v and %v", h.AllowedRate, h.DeniedRate, *chart.Allowed[last], *chart.Denied[last])
 	}
 }
 

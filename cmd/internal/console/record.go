@@ -29,8 +29,8 @@ const (
 	envelope = 1024
 )
 
-// recordKey is the record's in that bucket. Each version of the format has its own, so that consoles
-// of two versions in one fleet do not overwrite each other's.
+// recordKey is the record's in that bucket. Each version of the format has its own, so that
+// consoles of two versions in one fleet do not overwrite each other's.
 func recordKey(version int) string {
 	if version == 1 {
 		return "history"

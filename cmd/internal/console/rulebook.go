@@ -21,7 +21,8 @@ type ruleBook struct {
 	revision uint64
 	written  time.Time
 	signed   bool
-	set      *rules.Set // nil if the text is not a good one
+	set      *rules.Set // in force: the latest good one; nil if there was none
+	inForce  uint64     // the revision of set
 	counters map[string]counter
 	refused  string // why the text is not good
 	why      string // the text cannot be read, or there is none
@@ -40,7 +41,7 @@ func (b *ruleBook) take(e natssource.Entry) ([]storage.Rule, error) {
 		return nil, err
 	}
 	counters, reported := countersOf(set, e.Order())
-	b.set, b.counters, b.refused, b.why = set, counters, "", ""
+	b.set, b.inForce, b.counters, b.refused, b.why = set, e.Revision, counters, "", ""
 	return reported, nil
 }
 

@@ -23,9 +23,10 @@ const (
 	maxTokens = 1000
 )
 
-// OpenTokens takes tokens from a file, if it is not "", and from a text, if that is not "": one each line, as NAME:TOKEN or TOKEN. Empty lines and
-// those that begin with # are passed over. The file needs a token to begin with; what it returns gives the tokens of the newest good content
-// of it, which files watches. No error says anything of a token.
+// OpenTokens takes tokens from a file, if it is not "", and from a text, if that is not "": one
+// each line, as NAME:TOKEN or TOKEN. Empty lines and those that begin with # are passed over. The
+// file needs a token to begin with; what it returns gives the tokens of the newest good content of
+// it, which files watches. No error says anything of a token.
 func OpenTokens(files *tlsfiles.Files, file, text string) (current func() Tokens, err error) {
 	fixed, err := parseTokens(text)
 	if err != nil || file == "" {

@@ -60,8 +60,8 @@ const (
 	mostOver, mostFalse, leastRate = 0.01, 0.02, 1
 )
 
-// judge says how the fleet in a view is; all and rules are the sums of the last five minutes, of the
-// fleet and of its rules, full is when an aggregator last had no room for a key.
+// judge says how the fleet in a view is; all and rules are the sums of the last five minutes, of
+// the fleet and of its rules, full is when an aggregator last had no room for a key.
 func judge(v *View, all history.Point, rules map[string]history.Point, full time.Time) Verdict {
 	var f findings
 	f.connections(v)

@@ -134,7 +134,8 @@ func TestFuture(t *testing.T) {
 	same(t, "a slot ahead", h.tracks[0].heard[int(after(35).UnixNano()/int64(5*time.Second)%180)], 5)
 }
 
-// Rules beyond the bound count for the fleet, and lately each by itself; one of which nothing has come for a day makes room.
+// Rules beyond the bound count for the fleet, and lately each by itself; one of which nothing has
+// come for a day makes room.
 func TestRulesAreBounded(t *testing.T) {
 	h := New()
 	for i := range MaxRules + 5 {

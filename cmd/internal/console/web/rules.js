@@ -21,10 +21,14 @@ function suggest() {
   if (!field.dataset.written && limit && document.activeElement !== field) field.value = Math.max(1, Math.round(limit.limit / 2));
 }
 
+let asked = 0, answered = 0; // the answer to an earlier question does not take the place of a later one's
+
 async function whatIf() {
-  const rule = $('what-if-rule').value, limit = $('what-if-limit').value, to = $('what-if-answer');
+  const rule = $('what-if-rule').value, limit = $('what-if-limit').value, to = $('what-if-answer'), number = ++asked;
   try {
     const w = await read(await fetch('api/whatif?' + new URLSearchParams({rule, limit})));
+    if (number < answered) return;
+    answered = number;
     if (!w.minutes || !w.keys) {
       to.replaceChildren(make('p', {text: 'Nothing is known yet of ' + rule + ': it takes a minute until there is.'}));
       return;
@@ -38,7 +42,7 @@ async function whatIf() {
     to.replaceChildren(make('p', {text: parts.join(' ')}), make('ul', {}, ...w.most.map((k) => make('li', {},
       make('span', {kind: 'text', text: keyText(k.key)}), ': ' + few.format(k.denied) + ' of ' + few.format(k.hits) + ' denied'))));
   } catch (e) {
-    to.replaceChildren(make('p', {kind: 'bad', text: e.message}));
+    if (number >= answered) to.replaceChildren(make('p', {kind: 'bad', text: e.message}));
   }
 }
 
@@ -55,10 +59,12 @@ async function loadText() {
   } catch { /* away; it is asked again with the next view */ }
 }
 
-let compared = null; // the text that has been compared, and with which revision
+let compared = null, // the text that has been compared, and the bucket's revision then
+  comparison = 0; // its number: the answer of one that is forgotten does not count
 
 function forgetDiff() {
   compared = null;
+  comparison++;
   $('apply-rules').hidden = true;
 }
 
@@ -75,17 +81,19 @@ function changeRow(c) {
 async function compare() {
   const text = $('new-text').value;
   forgetDiff();
+  const number = comparison;
   try {
     const d = await change('rules/diff', {text});
+    if (number !== comparison) return;
     if (d.refused) { $('diff').replaceChildren(make('p', {kind: 'bad text', text: d.refused})); return; }
     const head = d.same ? 'This is the set in force already.' : d.changes.length
-      ? 'Compared with revision ' + d.revision + ', of ' + d.rules + ' rules:' : 'No rule changes; only the text does.';
+      ? 'Compared with revision ' + d.in_force + ', of ' + d.rules + ' rules:' : 'No rule changes; only the text does.';
     $('diff').replaceChildren(make('p', {text: head}), make('ul', {kind: 'changes'}, ...d.changes.map(changeRow)));
     if (d.same) return;
     compared = {text, revision: d.revision};
     $('apply-rules').hidden = false;
   } catch (e) {
-    $('diff').replaceChildren(make('p', {kind: 'bad text', text: e.message}));
+    if (number === comparison) $('diff').replaceChildren(make('p', {kind: 'bad text', text: e.message}));
   }
 }
 
@@ -95,8 +103,10 @@ async function apply() {
   forgetDiff();
   try {
     const d = await change('rules/apply', order);
+    forgetDiff(); // also one with what was in force before
     $('diff').replaceChildren(make('p', {text: 'Written as revision ' + d.revision + '.'}));
   } catch (e) {
+    forgetDiff();
     $('diff').replaceChildren(make('p', {kind: 'bad text', text: e.message}));
   }
 }
