@@ -11,6 +11,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"net/http"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -82,11 +83,10 @@ func (c *clients) askHTTP(ctx context.Context, r *request) error {
 	if err != nil {
 		return err
 	}
-	q, err := http.NewRequestWithContext(ctx, http.MethodPost, c.url, bytes.NewReader(body))
-	if err != nil {
-		return err
+	response, err := c.post(ctx, body)
+	if err != nil && strings.HasSuffix(err.Error(), unused) {
+		response, err = c.post(ctx, body)
 	}
-	response, err := c.http.Do(q)
 	if err != nil {
 		return err
 	}
@@ -107,6 +107,18 @@ func (c *clients) askHTTP(ctx context.Context, r *request) error {
 	}
 	r.allowed, r.freshness = answer.Allowed, answer.Freshness
 	return nil
+}
+
+// unused ends the error of a connection that was never used before, and that the server gives up just
+// as it is to be used. Nothing was asked then; of used connections the client itself asks again.
+const unused = "http: server closed idle connection"
+
+func (c *clients) post(ctx context.Context, body []byte) (*http.Response, error) {
+	q, err := http.NewRequestWithContext(ctx, http.MethodPost, c.url, bytes.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	return c.http.Do(q)
 }
 
 func (c *clients) askRLS(ctx context.Context, r *request) error {

@@ -205,7 +205,7 @@ func (s *storm) cut(_ context.Context, f fault, run *found.Fault) error {
 	if n := s.nodeOf(f); n != nil {
 		run.Target = n.name
 	}
-	s.fleet.cut(run.Target)
+	run.Detail = fmt.Sprintf("%d connections", s.fleet.cut(run.Target))
 	return nil
 }
 

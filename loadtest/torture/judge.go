@@ -24,7 +24,10 @@ func (c *campaign) violate(at time.Time, what, format string, args ...any) {
 }
 
 // mostStandstill is the share of a run in which the machine may stand still.
-const mostStandstill = 0.05
+const (
+	mostStandstill     = 0.05
+	standstillOfMinute = time.Duration(mostStandstill * float64(time.Minute))
+)
 
 // mostOfAKind is how many violations of one promise are told.
 const mostOfAKind = 10
@@ -349,6 +352,9 @@ func (c *campaign) judgeLogs() {
 			if m := logMessage.FindStringSubmatch(line.text); m != nil {
 				if line.at.Before(c.start.Add(warmUp)) {
 					continue // what it starts with
+				}
+				if c.clock.within(line.at.Add(-time.Minute), line.at) > standstillOfMinute {
+					continue // to stand still is a fault each time, and not drawn
 				}
 				minute := int(line.at.Sub(c.start) / time.Minute)
 				id := fmt.Sprint(minute, " ", m[2], logShard.FindString(line.text))

@@ -144,12 +144,13 @@ func (f *fleet) listen(name, port, target string) (string, error) {
 }
 
 // cut resets all connections to a node, as the death of its machine does.
-func (f *fleet) cut(name string) {
+func (f *fleet) cut(name string) (connections int) {
 	for _, w := range f.links {
 		if w.from == name || w.to == name {
-			w.Cut()
+			connections += w.Cut()
 		}
 	}
+	return connections
 }
 
 // storePatience is how long Redis may take to be whole again: Sentinel makes a master that was away

@@ -197,6 +197,13 @@ func TestJudge(t *testing.T) {
 				fmt.Fprintln(c.fleet.checkers[2].log, `level=WARN msg="it hurts" error=EOF`)
 			}
 		}, `"it hurts", more than 2 times`},
+		{"… while the machine stood still", func(c *campaign) {
+			c.o.Untimed = true
+			c.clock.gaps = []span{{c.at(90), c.at(94)}}
+			for range 3 {
+				fmt.Fprintln(c.fleet.checkers[2].log, `level=WARN msg="it hurts" error=EOF`)
+			}
+		}, ""},
 		{"it stood still", func(c *campaign) {
 			c.clock.gaps = []span{{c.at(60), c.at(70)}}
 		}, "the run does not count"},

@@ -79,7 +79,7 @@ var sights = []sight{
 	{[]Kind{Partition}, regexp.MustCompile(`^aggregator-\d and all nats`), 3 * time.Second, "aggregator",
 		[]signal{owned, connected}},
 	{[]Kind{Partition}, regexp.MustCompile(`^aggregator-\d and all redis`), 4 * time.Second, "aggregator", onStore},
-	{[]Kind{Cut}, daemon, 0, "", []signal{again, connected}},
+	{[]Kind{Cut}, regexp.MustCompile(`^(checker|aggregator)-\d: [1-9]`), 0, "", []signal{again, connected}},
 	{[]Kind{Lose, Rollback}, regexp.MustCompile(`[1-9]\d* hits lost`), 0, "aggregator", []signal{losses}},
 	{[]Kind{Full}, always, time.Second, "aggregator", []signal{overflow, unapply, unlease}},
 	{[]Kind{Disk, ReadOnly}, always, time.Second, "aggregator", []signal{unapply, unlease}},

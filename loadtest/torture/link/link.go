@@ -102,8 +102,9 @@ func (l *Link) inForce() (Faults, <-chan struct{}) {
 }
 
 // Cut resets all open connections on both sides, even during a partition, and drops what is queued.
-// It returns when that is done. A connection that the kernel has not yet handed over escapes.
-func (l *Link) Cut() {
+// It returns when that is done, and how many there were. A connection that the kernel has not yet
+// handed over escapes.
+func (l *Link) Cut() int {
 	l.mu.Lock()
 	var open []*conn
 	for c := range l.conns {
@@ -116,6 +117,7 @@ func (l *Link) Cut() {
 	for _, c := range open {
 		<-c.ended
 	}
+	return len(open)
 }
 
 // Close stops listening, resets all connections as Cut does, and waits for the link's goroutines.

@@ -252,7 +252,9 @@ func TestCutResetsBothSides(t *testing.T) {
 		if faults != (Faults{}) {
 			client1.send("lost")
 		}
-		s.Cut()
+		if n := s.Cut(); n != 2 {
+			t.Errorf("%d connections cut, want 2", n)
+		}
 		for _, p := range []peer{client1, server1, client2, server2} {
 			p.endsWith(syscall.ECONNRESET)
 		}
