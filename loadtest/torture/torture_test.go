@@ -303,6 +303,19 @@ func TestJudgeVisible(t *testing.T) {
 	}
 }
 
+// What a part has told before it fell silent counts, too.
+func TestMovedSinceTheLastAnswer(t *testing.T) {
+	c, p := recorded(), new(part)
+	values := func(n float64) map[string]float64 { return map[string]float64{started.metric: n} }
+	s := &samples{list: map[*part][]sample{p: {{c.at(8), values(1)}, {c.at(9), nil}, {c.at(11), values(2)}, {c.at(12), values(2)}}}}
+	if !s.moved(p, started, c.at(10), c.at(20)) {
+		t.Error("a start between two answers is not seen")
+	}
+	if s.moved(p, started, c.at(11.5), c.at(20)) {
+		t.Error("one is seen where there was none")
+	}
+}
+
 // The table of docs/reliability.md has all kinds, and all metrics in which they are seen.
 func TestSightsAreDocumented(t *testing.T) {
 	text, err := os.ReadFile("../../docs/reliability.md")

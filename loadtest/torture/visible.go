@@ -141,7 +141,10 @@ func (s *samples) moved(p *part, of signal, from, until time.Time) bool {
 	defer s.mu.Unlock()
 	all := s.list[p]
 	first, _ := slices.BinarySearchFunc(all, from, func(a sample, t time.Time) int { return a.at.Compare(t) })
-	var before map[string]float64
+	var before map[string]float64 // at the last answer
+	for i := first - 1; i >= 0 && before == nil; i-- {
+		before = all[i].values
+	}
 	for _, one := range all[max(first-1, 0):] {
 		switch {
 		case one.at.After(until):
