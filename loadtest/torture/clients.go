@@ -11,7 +11,6 @@ import (
 	"io"
 	"math/rand/v2"
 	"net/http"
-	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -39,11 +38,16 @@ func newClients(httpAddress, grpcAddress string, trust *x509.CertPool) (*clients
 	return &clients{
 		url: "https://" + httpAddress + "/v1/check",
 		http: &http.Client{Transport: &http.Transport{
-			MaxIdleConnsPerHost: 64, TLSClientConfig: &tls.Config{RootCAs: trust, MinVersion: tls.VersionTLS12},
+			MaxIdleConnsPerHost: 64, IdleConnTimeout: keepAlive,
+			TLSClientConfig: &tls.Config{RootCAs: trust, MinVersion: tls.VersionTLS12},
 		}},
 		grpc: conn, rls: ratelimitv3.NewRateLimitServiceClient(conn),
 	}, nil
 }
+
+// keepAlive is how long a connection waits for its next request: less than a server waits for the first
+// one, or both may give up and begin at the same moment.
+const keepAlive = 2 * time.Second
 
 func (c *clients) close() {
 	c.http.CloseIdleConnections()
@@ -83,10 +87,11 @@ func (c *clients) askHTTP(ctx context.Context, r *request) error {
 	if err != nil {
 		return err
 	}
-	response, err := c.post(ctx, body)
-	if err != nil && strings.HasSuffix(err.Error(), unused) {
-		response, err = c.post(ctx, body)
+	q, err := http.NewRequestWithContext(ctx, http.MethodPost, c.url, bytes.NewReader(body))
+	if err != nil {
+		return err
 	}
+	response, err := c.http.Do(q)
 	if err != nil {
 		return err
 	}
@@ -107,18 +112,6 @@ func (c *clients) askHTTP(ctx context.Context, r *request) error {
 	}
 	r.allowed, r.freshness = answer.Allowed, answer.Freshness
 	return nil
-}
-
-// unused ends the error of a connection that was never used before, and that the server gives up just
-// as it is to be used. Nothing was asked then; of used connections the client itself asks again.
-const unused = "http: server closed idle connection"
-
-func (c *clients) post(ctx context.Context, body []byte) (*http.Response, error) {
-	q, err := http.NewRequestWithContext(ctx, http.MethodPost, c.url, bytes.NewReader(body))
-	if err != nil {
-		return nil, err
-	}
-	return c.http.Do(q)
 }
 
 func (c *clients) askRLS(ctx context.Context, r *request) error {
