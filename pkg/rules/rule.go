@@ -106,13 +106,13 @@ func (r *Rule) Drain() window.Drain {
 }
 
 // Matches reports whether the rule applies, as far as Match, Exclude and Exact say. A missing
-// attribute does not equal an empty one. It does not allocate.
+// attribute does not equal an empty one. It allocates no more than Condition.Matches.
 func (r *Rule) Matches(attrs identity.Attributes) bool {
 	return match(r.Match, attrs) && (!r.Exact || r.knows(attrs)) && !r.Excludes(attrs)
 }
 
-// Excludes reports whether the attributes meet a condition of Exclude. It does not allocate. In a
-// Set, what it takes hardly depends on how many there are.
+// Excludes reports whether the attributes meet a condition of Exclude. It allocates no more than
+// Condition.Matches. In a Set, what it takes hardly depends on how many there are.
 func (r *Rule) Excludes(attrs identity.Attributes) bool {
 	if r.in != nil && r.in.rule == r && r.in.excluded != nil {
 		find := search{attrs: attrs, first: len(r.Exclude)}
