@@ -107,6 +107,9 @@ func ParseAll(text []byte) (all []*Document, m *Mistake) {
 	return nil, mistakeAt(1, 1, emptyDocument)
 }
 
+// IsEmpty reports whether the mistake is that there is nothing in the text, comments apart.
+func (m *Mistake) IsEmpty() bool { return m.Reason == emptyDocument }
+
 const emptyDocument = "is empty: want rules, such as " +
 	"rules: [{name: per-user, key: [user], limit: 15/second}]"
 
