@@ -60,8 +60,8 @@ type Options struct {
 	// executables the same time give all Rules the same revision, and each checker's hits are then
 	// counted by its own limits: use RulesFile or the bucket with such builds.
 	Rules, RulesFile string
-	// Shadow evaluates all rules as if each had `shadow: true`: what they would deny is counted, and
-	// nobody is denied, also by blocks.
+	// Shadow evaluates all rules as if each had `shadow: true`: what they would deny is counted,
+	// and nobody is denied, also by blocks.
 	Shadow bool
 	// RulesVerifier and BlocksVerifier hold the public keys of those who may write rules and blocks
 	// into the fleet's buckets. Nil takes whatever is there.

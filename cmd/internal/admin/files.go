@@ -6,8 +6,8 @@ import (
 	"github.com/offpath-io/offpath/internal/tlsfiles"
 )
 
-// FileMetrics tells Prometheus how it stands with the files that states speaks of, at each scrape. The label files is the name of a
-// group of them, of which a daemon has a handful.
+// FileMetrics tells Prometheus how it stands with the files that states speaks of, at each scrape.
+// The label files is the name of a group of them, of which a daemon has a handful.
 func FileMetrics(states func() []tlsfiles.State) prometheus.Collector { return fileMetrics{states} }
 
 type fileMetrics struct{ states func() []tlsfiles.State }

@@ -8,7 +8,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// BenchmarkRequests is what it costs to count and time a request, beside a handler that is not counted.
+// BenchmarkRequests is what it costs to count and time a request, beside a handler that is not
+// counted.
 func BenchmarkRequests(b *testing.B) {
 	answer := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusOK) })
 	for name, handler := range map[string]http.Handler{

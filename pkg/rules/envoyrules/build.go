@@ -17,8 +17,8 @@ import (
 // maxAdded bounds what precedence and replacement may add to all rules of a file together.
 const maxAdded = 200_000
 
-// maxPairs bounds the pairs of wildcards beside each other, or of one and a value, that begin alike:
-// so many take about as long as parsing does.
+// maxPairs bounds the pairs of wildcards beside each other, or of one and a value, that begin
+// alike: so many take about as long as parsing does.
 const maxPairs = 50 * maxAdded
 
 // build turns descriptors into rules.

@@ -16,7 +16,8 @@ func wildcards(n int, one string) string {
 	return b.String()
 }
 
-// Of siblings only those are compared that begin alike, and of which one is a wildcard or a key alone.
+// Of siblings only those are compared that begin alike, and of which one is a wildcard or a key
+// alone.
 func TestComparedSiblings(t *testing.T) {
 	const n = 10_000
 	for _, tt := range []struct {

@@ -44,8 +44,8 @@ var Suffixes = []string{".yaml", ".yml"}
 type File struct {
 	// Name is in front of its mistakes and warnings; "" for none.
 	Name string
-	// Data is in offpath's own format, or in that of envoyproxy/ratelimit. There it may have several
-	// documents, each with a domain.
+	// Data is in offpath's own format, or in that of envoyproxy/ratelimit. There it may have
+	// several documents, each with a domain.
 	Data []byte
 }
 

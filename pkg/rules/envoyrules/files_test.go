@@ -29,8 +29,8 @@ func TestFilesTogether(t *testing.T) {
 	}
 }
 
-// A file whose rules are all commented out does not refuse the others. One with nothing in it may be
-// a write that broke off, and one alone has no rules.
+// A file whose rules are all commented out does not refuse the others. One with nothing in it may
+// be a write that broke off, and one alone has no rules.
 func TestCommentedOut(t *testing.T) {
 	good, out := theirs("a.yaml", "d", "x"), File{"b.yaml", []byte("# domain: e\n---\n# descriptors: []\n")}
 	const warning = "b.yaml:1:1: all of it is commented out: it is left out"

@@ -62,7 +62,8 @@ func TestAnchors(t *testing.T) {
 	}
 }
 
-// Names that are aliases, collections with a scalar's tag, and nesting without end are refused, soon.
+// Names that are aliases, collections with a scalar's tag, and nesting without end are refused,
+// soon.
 func TestHostileFiles(t *testing.T) {
 	const aliased = "domain: &key descriptors\ndescriptors:\n- key: a\n  *key :\n  - key: b\n"
 	var chain strings.Builder
