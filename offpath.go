@@ -52,12 +52,16 @@ type Options struct {
 
 	// Rules are the rules, as YAML; RulesFile is the path of a file of them, or of a directory of
 	// such files, which is watched. With neither, the rules are those of the fleet's bucket, which
-	// "offpath rules apply" writes. Where checkers of one fleet bring rules of their own, all should
-	// bring the same: while they differ, the newer file, or for Rules the newer executable, has the
-	// higher revision.
+	// "offpath rules apply" writes.
+	//
+	// Checkers of one fleet that bring rules of their own should bring the same. While they differ,
+	// hits are counted by the limits with the highest revision. It is a modification time: of the
+	// file, of the newest in the directory, or for Rules of the executable. Builds that give all
+	// executables the same time give all Rules the same revision, and each checker's hits are then
+	// counted by its own limits: use RulesFile or the bucket with such builds.
 	Rules, RulesFile string
-	// Shadow evaluates all rules as if each had `shadow: true`: what they would deny is counted, and
-	// nobody is denied, also by blocks.
+	// Shadow evaluates all rules as if each had `shadow: true`: what they would deny is counted,
+	// and nobody is denied, also by blocks.
 	Shadow bool
 	// RulesVerifier and BlocksVerifier hold the public keys of those who may write rules and blocks
 	// into the fleet's buckets. Nil takes whatever is there.

@@ -104,8 +104,8 @@ func newReloadable(
 }
 
 // offer puts the set of some files in force, all together, or returns why it is refused, which it
-// also logs. The revision is the source's, and taken as it is: a bucket that was lost and made again
-// starts anew.
+// also logs. The revision is the source's, and taken as it is: a bucket that was lost and made
+// again starts anew.
 //
 // The order is when the set was written, in Unix milliseconds. It makes the checker's revision,
 // since it can be compared while some checkers of a fleet read a file, and others a bucket. It may

@@ -189,8 +189,8 @@ func TestAFileIsFollowed(t *testing.T) {
 	})
 }
 
-// TestADirectoryIsFollowed: its files come into force together, or none of them; one that is added or
-// removed is a change, too.
+// TestADirectoryIsFollowed: its files come into force together, or none of them; one that is added
+// or removed is a change, too.
 func TestADirectoryIsFollowed(t *testing.T) {
 	dir := t.TempDir()
 	file := func(name, domain string) string {

@@ -24,8 +24,8 @@ type ruleSource interface {
 	heard() <-chan struct{}
 }
 
-// openRules reads the rules of the options, so that bad ones are an error before anything starts. It
-// returns nil if the options have none.
+// openRules reads the rules of the options, so that bad ones are an error before anything starts.
+// It returns nil if the options have none.
 func openRules(o Options) (ruleSource, error) {
 	switch {
 	case o.Rules != "":

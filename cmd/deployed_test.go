@@ -327,8 +327,8 @@ func TestAStolenCheckersCredentialRedefinesNoRule(t *testing.T) {
 	f.everywhere("it blocks", "mallory", 429)
 }
 
-// TestDeployedConsoleWritesNoRules: under the accounts of deploy an aggregator writes no rules, even
-// with the key that signs them: its console compares, and says that it may not write.
+// TestDeployedConsoleWritesNoRules: under the accounts of deploy an aggregator writes no rules,
+// even with the key that signs them: its console compares, and says that it may not write.
 func TestDeployedConsoleWritesNoRules(t *testing.T) {
 	f := newDeployed(t)
 	f.do("rules", "apply", "-f", writeFile(t, "rules.yaml", fmt.Sprintf(deployedRules, 40)))

@@ -150,7 +150,8 @@ func startPrometheus(t *testing.T, targets []string) *servers.Program {
 	must(t, err)
 	config := writeFile(t, "prometheus.yml", fmt.Sprintf("global: {scrape_interval: 1s, evaluation_interval: 1s}\nrule_files: [%q]\n"+
 		"scrape_configs: [{job_name: offpath, static_configs: [{targets: %s}]}]\n", writeFile(t, "alerts.yaml", alerts), list))
-	// The server is a pinned tool of the module that checks deploy, without what discovers targets in clouds.
+	// The server is a pinned tool of the module that checks deploy, without what discovers targets
+	// in clouds.
 	path := filepath.Join(t.TempDir(), "prometheus")
 	build := exec.CommandContext(t.Context(), "go", "build", "-C", "../deploy/lint", "-tags", "remove_all_sd", "-o", path,
 		"github.com/prometheus/prometheus/cmd/prometheus")

@@ -10,8 +10,9 @@ import (
 	"github.com/offpath-io/offpath/internal/testing/deploytest"
 )
 
-// TestAlertsAreTestedAndExplained: each alert has a unit test in which it fires and one in which it does not, and a section in
-// docs/operations_alerts.md; and no section, test or page of operations is of an alert that is gone.
+// TestAlertsAreTestedAndExplained: each alert has a unit test in which it fires and one in which it
+// does not, and a section in docs/operations_alerts.md; and no section, test or page of operations
+// is of an alert that is gone.
 func TestAlertsAreTestedAndExplained(t *testing.T) {
 	tests, doc := deploytest.Read(t, "prometheus/alerts_test.yaml"), deploytest.Read(t, "../docs/operations_alerts.md")
 	type alert struct {
@@ -41,7 +42,8 @@ func TestAlertsAreTestedAndExplained(t *testing.T) {
 		if !strings.Contains(doc, "\n## "+a.Alert+"\n") {
 			t.Errorf("docs/operations_alerts.md has no section %s", a.Alert)
 		}
-		// The section is where a browser looks for it: GitHub makes anchors of headings in lower case.
+		// The section is where a browser looks for it: GitHub makes anchors of headings in lower
+		// case.
 		want := "https://github.com/offpath-io/offpath/blob/main/docs/operations_alerts.md#" + strings.ToLower(a.Alert)
 		if got := a.Annotations["runbook_url"]; got != want {
 			t.Errorf("%s: its runbook is %q, want %q", a.Alert, got, want)
@@ -58,7 +60,8 @@ func TestAlertsAreTestedAndExplained(t *testing.T) {
 	}
 }
 
-// TestDashboardShowsOneFleet: whatever it asks for is of the chosen fleet. (That alerts are of one fleet each is tested in lint.)
+// TestDashboardShowsOneFleet: whatever it asks for is of the chosen fleet. (That alerts are of one
+// fleet each is tested in lint.)
 func TestDashboardShowsOneFleet(t *testing.T) {
 	text := strings.ReplaceAll(deploytest.Read(t, "grafana/dashboard.json"), `\"`, `"`)
 	found := regexp.MustCompile(`\b(?:(?:offpath|process|go)_[a-z_]+|ALERTS)\b(?:\{[^}]*\})?`).FindAllString(text, -1)
@@ -77,8 +80,9 @@ func TestDashboardShowsOneFleet(t *testing.T) {
 	}
 }
 
-// TestRatesLeaveOutRemovedRules: what a removed rule had counted at a checker comes to the label `removed` in one step, which is no traffic. (An
-// aggregator, which tells what was counted and refused, has no such label.)
+// TestRatesLeaveOutRemovedRules: what a removed rule had counted at a checker comes to the label
+// `removed` in one step, which is no traffic. (An aggregator, which tells what was counted and
+// refused, has no such label.)
 func TestRatesLeaveOutRemovedRules(t *testing.T) {
 	text := deploytest.Read(t, "prometheus/alerts.yaml") + deploytest.Read(t, "grafana/dashboard.json")
 	text = strings.ReplaceAll(text, `\"`, `"`)

@@ -30,8 +30,9 @@ func newShapes() *cobra.Command {
 	}
 }
 
-// drawShapes draws what each algorithm lets through of one and the same traffic: bars of the hits, and
-// in front of them of those that passed, when they did. A real checker decides, in virtual time.
+// drawShapes draws what each algorithm lets through of one and the same traffic: bars of the hits,
+// and in front of them of those that passed, when they did. A real checker decides, in virtual
+// time.
 func drawShapes(cmd *cobra.Command, files []string) error {
 	all, err := allShapes()
 	if err != nil {

@@ -47,8 +47,8 @@ type process struct {
 	board         *console.Console
 }
 
-// serve runs the daemon until ctx is done. It listens before it connects to anything, so that a port
-// in use is an error before there is anything to clean up.
+// serve runs the daemon until ctx is done. It listens before it connects to anything, so that a
+// port in use is an error before there is anything to clean up.
 func serve(ctx context.Context, c config, stdout io.Writer, log *slog.Logger) error {
 	p := &process{
 		config: c, log: log, files: tlsfiles.New(log), leaving: daemon.NewLeaving(0),

@@ -58,11 +58,14 @@ func TestContexts(t *testing.T) {
 	fails(`there is no context "none"`, "context rm none")
 	does("", "context rm prod")
 	does("  test     offpath", "context list")
+	does("saved", "context add redis --redis redis://a")
+	does("  redis    offpath    \n  test", "context list")
 	for args, want := range map[string]string{
-		"context":                              "want one of the commands add, list, rm, show, use",
-		"context add":                          "want the NAME of one context",
-		"context add a b":                      "want the NAME of one context",
-		"context add ../a --nats a":            "NAME",
+		"context":                   "want one of the commands add, list, rm, show, use",
+		"context add":               "want the NAME of one context",
+		"context add a b":           "want the NAME of one context",
+		"context add ../a --nats a": "NAME",
+		"context use " + strings.Repeat("n", 1000): `name "` + strings.Repeat("n", 64) + `": want 1 to 64`,
 		"context add a":                        "want flags to save",
 		"context use ../a":                     "context: ",
 		"context rm ../a":                      "context: ",

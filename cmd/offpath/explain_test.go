@@ -25,7 +25,8 @@ rules:
   - {name: load, key: [], limit: 50/minute, throttle: elastic, elastic: {up_to: 200%, while: {rule: per-user, below: 10%}}}
 `
 
-// TestExplain: the verdict and what each rule says, in words; the status is 1 for a denial, 2 for what cannot be answered.
+// TestExplain: the verdict and what each rule says, in words; the status is 1 for a denial, 2 for
+// what cannot be answered.
 func TestExplain(t *testing.T) {
 	path := file(t, explainRules)
 	imported := file(t, "domain: mail\ndescriptors: [{key: to, rate_limit: {unit: day, requests_per_unit: 5}}]\n")

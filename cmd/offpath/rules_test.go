@@ -182,8 +182,8 @@ func TestRulesAsJSON(t *testing.T) {
 	_, stdout, _ = s.try("validate", bad, "--json")
 	equal(t, "all mistakes", strings.ReplaceAll(stdout, bad, "FILE"),
 		`{"column":3,"file":"FILE","line":2,"more":[{"column":13,"file":"FILE","line":2,`+
-		`"reason":"unknown field \"limits\": did you mean \"limit\"?"}],`+
-		`"reason":"key: is missing: write key: [user], for example, or key: [] for one counter for all","valid":false}`+"\n")
+			`"reason":"unknown field \"limits\": did you mean \"limit\"?"}],`+
+			`"reason":"key: is missing: write key: [user], for example, or key: [] for one counter for all","valid":false}`+"\n")
 }
 
 // TestBadRulesAreRefused, by each command that reads a file, with the file, the place and the

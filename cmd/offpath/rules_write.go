@@ -114,7 +114,8 @@ type written struct {
 	Changes  []rules.Change `json:"changes"`
 }
 
-// write puts the new rules in place of those that are there, unless they are the same, or this is a rehearsal.
+// write puts the new rules in place of those that are there, unless they are the same, or this is a
+// rehearsal.
 func (f *rulesFlags) write(
 	ctx context.Context, b *natssource.Bucket, there inForce, set *ruleSet, stdout io.Writer,
 ) error {

@@ -27,26 +27,16 @@ func TestMain(m *testing.M) {
 	os.Exit(status)
 }
 
-var must = daemontest.Must
+var (
+	must = daemontest.Must
+	ends = daemontest.Ends(run, canary)
+)
 
 // equal fails the test unless both are the same.
 func equal[T comparable](t testing.TB, what any, got, want T) {
 	t.Helper()
 	if got != want {
 		t.Errorf("%v: got %v, want %v", what, got, want)
-	}
-}
-
-// ends runs a command that has to end with a status, with these words on stderr, on stdout if the
-// status is 0, and nothing on the other one; and never with a secret.
-func ends(t *testing.T, env map[string]string, args []string, want int, words string) {
-	t.Helper()
-	status, told, other := daemontest.Run(t, run, env, args...)
-	if want != 0 {
-		told, other = other, told
-	}
-	if status != want || !strings.Contains(told, words) || other != "" || strings.Contains(told, canary) {
-		t.Errorf("%q %v: status %d, want %d and %q in\n%s\nbeside %q", args, env, status, want, words, told, other)
 	}
 }
 

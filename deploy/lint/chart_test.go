@@ -111,7 +111,8 @@ func TestChart(t *testing.T) {
 	}
 }
 
-// TestChartFiles: what Secrets hold is where the flags say, with probes that speak TLS where the admin port does.
+// TestChartFiles: what Secrets hold is where the flags say, with probes that speak TLS where the
+// admin port does.
 func TestChartFiles(t *testing.T) {
 	const trust = "--rules-public-keys=ABUJOCVHJPWSBDNY33DKJIMATY4LNY5DCZZBK2TYP24CDEUBJK4AHVIR,ACLKSG5IUH5ERN6CLTBVSG4XKRZ75F3BU7CRZI5N5X6UMXMSOLLZ3EVS " +
 		"--entries-public-keys=ABRWRZOOOQLSEC4XID7N7I6T7AU64FSIOEO3DLIR264UUOKNLNGH2Q6X "

@@ -32,8 +32,10 @@ func TestMain(m *testing.M) {
 	os.Exit(status)
 }
 
-// parses sees that a command understands its arguments and its environment. Variables are given as the flags that they stand for, but for those
-// that --help lists as variables only; any other is an error too. Behind all of them, --help keeps the command from starting, and not from refusing what is before.
+// parses sees that a command understands its arguments and its environment. Variables are given as
+// the flags that they stand for, but for those that --help lists as variables only; any other is an
+// error too. Behind all of them, --help keeps the command from starting, and not from refusing what
+// is before.
 func parses(t *testing.T, command string, args []string, env map[string]string) {
 	t.Helper()
 	if !slices.Contains([]string{"checker", "aggregator", "offpath"}, command) {

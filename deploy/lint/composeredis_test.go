@@ -12,8 +12,9 @@ import (
 	"github.com/compose-spec/compose-go/v2/types"
 )
 
-// TestComposeRedis runs what compose.yaml has its Redis start, on another port and in another directory: its health check finds it
-// healthy, aggregators' user and people's get in, and nobody else does.
+// TestComposeRedis runs what compose.yaml has its Redis start, on another port and in another
+// directory: its health check finds it healthy, aggregators' user and people's get in, and nobody
+// else does.
 func TestComposeRedis(t *testing.T) {
 	s := project(t).Services["redis"]
 	if got := strings.Join(s.Entrypoint, " "); got != "sh -euc" || len(s.Command) != 1 || s.HealthCheck.Test[0] != "CMD-SHELL" || s.User != "redis" {

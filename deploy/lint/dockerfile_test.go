@@ -59,7 +59,8 @@ func stages(t *testing.T) []instructions.Stage {
 	return all
 }
 
-// TestImage: what there is at the end is nobody's, on nothing, and starts a command that was copied.
+// TestImage: what there is at the end is nobody's, on nothing, and starts a command that was
+// copied.
 func TestImage(t *testing.T) {
 	last := stages(t)[1]
 	if last.BaseName != "scratch" {
@@ -87,7 +88,8 @@ func TestImage(t *testing.T) {
 	}
 }
 
-// TestBuild runs the Dockerfile's build on what .dockerignore leaves of the sources: all commands come of it, static, and start.
+// TestBuild runs the Dockerfile's build on what .dockerignore leaves of the sources: all commands
+// come of it, static, and start.
 func TestBuild(t *testing.T) {
 	build := ""
 	for _, c := range stages(t)[0].Commands {

@@ -55,8 +55,9 @@ func (a alertTest) of(fleet string) alertTest {
 	return b
 }
 
-// TestAlertsAreOfOneFleet puts two fleets into one Prometheus: one in which an alert fires, and one in which it does not. It fires for the
-// first, and for that alone: no fleet's health hides another's outage.
+// TestAlertsAreOfOneFleet puts two fleets into one Prometheus: one in which an alert fires, and one
+// in which it does not. It fires for the first, and for that alone: no fleet's health hides
+// another's outage.
 func TestAlertsAreOfOneFleet(t *testing.T) {
 	var all struct {
 		Tests []alertTest `json:"tests"`

@@ -15,8 +15,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// TestEnvoyBesideAService: Envoy's own messages hold its configuration, all of it valid; it asks the checker over HTTP/2; and what it asks
-// is what a rule of the demo has as its key.
+// TestEnvoyBesideAService: Envoy's own messages hold its configuration, all of it valid; it asks
+// the checker over HTTP/2; and what it asks is what a rule of the demo has as its key.
 func TestEnvoyBesideAService(t *testing.T) {
 	var config struct{ Data map[string]string }
 	first, _, _ := strings.Cut(file(t, "../kubernetes/sidecar.yaml"), "\n---\n")
@@ -57,7 +57,8 @@ func TestEnvoyBesideAService(t *testing.T) {
 	}
 }
 
-// TestBesideAService: Kubernetes knows every field, the checker starts with these flags, is harmless, and the Service finds the pods.
+// TestBesideAService: Kubernetes knows every field, the checker starts with these flags, is
+// harmless, and the Service finds the pods.
 func TestBesideAService(t *testing.T) {
 	var all objects
 	for document := range strings.SplitSeq(file(t, "../kubernetes/sidecar.yaml"), "\n---\n") {

@@ -162,7 +162,8 @@ func (all objects) checkSelectors(t *testing.T) {
 	}
 }
 
-// checkPods sees that containers of ours are harmless, are probed, have no secret written in them, and start.
+// checkPods sees that containers of ours are harmless, are probed, have no secret written in them,
+// and start.
 func (all objects) checkPods(t *testing.T) {
 	t.Helper()
 	for _, o := range all {

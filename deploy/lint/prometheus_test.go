@@ -12,7 +12,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// TestAlerts: Prometheus' own tool reads its configuration and the alerts, and runs their unit tests.
+// TestAlerts: Prometheus' own tool reads its configuration and the alerts, and runs their unit
+// tests.
 func TestAlerts(t *testing.T) {
 	dir := t.TempDir()
 	must(t, os.CopyFS(dir, os.DirFS("../prometheus")))
@@ -21,8 +22,8 @@ func TestAlerts(t *testing.T) {
 	promtool(t, "test", "rules", filepath.Join(dir, "alerts_test.yaml"))
 }
 
-// TestDashboard: Grafana can read it as far as we can tell without one, and Prometheus understands what it asks. That there are such
-// metrics is tested in package cmd.
+// TestDashboard: Grafana can read it as far as we can tell without one, and Prometheus understands
+// what it asks. That there are such metrics is tested in package cmd.
 func TestDashboard(t *testing.T) {
 	var dashboard struct {
 		Title, UID string

@@ -13,7 +13,8 @@ import (
 // mostExposed is how much systemd-analyze may find a unit to be exposed, of 10.
 const mostExposed = 2.0
 
-// TestUnits: systemd finds nothing wrong with the units, and the commands nothing with the arguments.
+// TestUnits: systemd finds nothing wrong with the units, and the commands nothing with the
+// arguments.
 func TestUnits(t *testing.T) {
 	for _, command := range []string{"checker", "aggregator"} {
 		installed := "/usr/local/bin/offpath-" + command

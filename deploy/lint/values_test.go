@@ -14,8 +14,8 @@ import (
 
 const trialValues = chart + "/values-trial.yaml"
 
-// TestTrial: NATS and Redis are where the Secrets say, in compose.yaml's versions, harmless, and open to no more than
-// there has to be.
+// TestTrial: NATS and Redis are where the Secrets say, in compose.yaml's versions, harmless, and
+// open to no more than there has to be.
 func TestTrial(t *testing.T) {
 	all := render(t, chart, "-f", trialValues)
 	all.checkPods(t)
@@ -67,7 +67,8 @@ func TestTrial(t *testing.T) {
 	}
 }
 
-// TestMonitoring: the chart's alerts and dashboard are those of this directory, which have tests of their own.
+// TestMonitoring: the chart's alerts and dashboard are those of this directory, which have tests of
+// their own.
 func TestMonitoring(t *testing.T) {
 	all := render(t, chart, "--set", "prometheusRule.enabled=true,dashboard.enabled=true")
 	var rules, dashboard bool
@@ -106,7 +107,8 @@ func same(t *testing.T, what string, got, want any) {
 	}
 }
 
-// TestPlacement: pods spread over machines and zones, as one account, unless the values say otherwise.
+// TestPlacement: pods spread over machines and zones, as one account, unless the values say
+// otherwise.
 func TestPlacement(t *testing.T) {
 	spread := func(p *core.PodSpec) (keys string) {
 		for _, c := range p.TopologySpreadConstraints {
@@ -136,7 +138,8 @@ func TestPlacement(t *testing.T) {
 	}
 }
 
-// TestDocumentedValues: whatever README.md tells its readers to install the chart with is a set of values that it takes.
+// TestDocumentedValues: whatever README.md tells its readers to install the chart with is a set of
+// values that it takes.
 func TestDocumentedValues(t *testing.T) {
 	_, text, _ := strings.Cut(file(t, "../README.md"), "\n## Helm\n")
 	text, _, _ = strings.Cut(text, "\n## ")

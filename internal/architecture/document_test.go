@@ -100,8 +100,9 @@ func checkExists(t *testing.T, where, path string) {
 
 var quoted = regexp.MustCompile("`([^`]+)`")
 
-// packageTable returns the packages named by the table whose first heading is "package": every word in backquotes in
-// its first column, from the top of the repository (`pkg/check`, `loadtest/`), in order.
+// packageTable returns the packages named by the table whose first heading is "package": every word
+// in backquotes in its first column, from the top of the repository (`pkg/check`, `loadtest/`), in
+// order.
 func packageTable(markdown string) []string {
 	var names []string
 	inside := false

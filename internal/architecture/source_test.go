@@ -22,16 +22,16 @@ const (
 	root   = "../.."
 )
 
-// imports are what the files of one directory import, sorted, without the standard library. Those of this module are
-// written without its path: pkg/check; the one at its top is ".".
+// imports are what the files of one directory import, sorted, without the standard library. Those
+// of this module are written without its path: pkg/check; the one at its top is ".".
 type imports struct {
 	code  []string // of the package itself, on any platform
 	tests []string // of its test files, in-package and external
 }
 
-// packages reads the imports of every package of this module, by directory (pkg/check). It parses the files rather than
-// asking `go list`: that leaves out other platforms' files, and go test would not know that its result depends on them
-// and show an old one from its cache.
+// packages reads the imports of every package of this module, by directory (pkg/check). It parses
+// the files rather than asking `go list`: that leaves out other platforms' files, and go test would
+// not know that its result depends on them and show an old one from its cache.
 func packages(t *testing.T) map[string]imports {
 	t.Helper()
 	found := map[string]imports{}
@@ -67,7 +67,8 @@ func packages(t *testing.T) map[string]imports {
 	return found
 }
 
-// enter says whether to look into a directory: not into what the go command ignores, and not into nested modules.
+// enter says whether to look into a directory: not into what the go command ignores, and not into
+// nested modules.
 func enter(dir, name string) error {
 	if dir == root {
 		return nil
@@ -105,7 +106,8 @@ func fileImports(file string) ([]string, error) {
 	return list, nil
 }
 
-// isStandard reports whether an import path is the standard library's: its first element is no domain.
+// isStandard reports whether an import path is the standard library's: its first element is no
+// domain.
 func isStandard(imported string) bool {
 	first, _, _ := strings.Cut(imported, "/")
 	return !strings.Contains(first, ".")
@@ -117,7 +119,8 @@ func merge(a, b []string) []string {
 	return slices.Compact(all)
 }
 
-// within reports whether an import path or a directory is the pattern, or lies below it if it ends in "/...".
+// within reports whether an import path or a directory is the pattern, or lies below it if it ends
+// in "/...".
 func within(name, pattern string) bool {
 	above, isTree := strings.CutSuffix(pattern, "/...")
 	if isTree {

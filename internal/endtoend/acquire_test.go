@@ -36,9 +36,10 @@ type passing struct {
 	attrs    identity.Attributes
 }
 
-// TestAcquireNeverExceedsSeveralStrictRules lets many callers at several checkers wait for permits of several rules at
-// once, with random costs and deadlines, on networks that delay, repeat and lose everything: no rule's own count ever
-// exceeds its limit, nobody waits longer than it may, nobody is left waiting, and much of what fits passes.
+// TestAcquireNeverExceedsSeveralStrictRules lets many callers at several checkers wait for permits
+// of several rules at once, with random costs and deadlines, on networks that delay, repeat and
+// lose everything: no rule's own count ever exceeds its limit, nobody waits longer than it may,
+// nobody is left waiting, and much of what fits passes.
 func TestAcquireNeverExceedsSeveralStrictRules(t *testing.T) {
 	for seed := range seeds(1, 12) {
 		var passed []passing
@@ -114,7 +115,8 @@ func decide(t *testing.T, c *check.Checker, attrs identity.Attributes, cost int6
 	return d.Allowed
 }
 
-// runAcquireFleet starts three checkers and two aggregators, which end with the test, checkers first.
+// runAcquireFleet starts three checkers and two aggregators, which end with the test, checkers
+// first.
 func runAcquireFleet(t *testing.T, seed uint64, faults membus.Faults) (checkers []*check.Checker) {
 	set, err := rules.NewSet(acquireRules...)
 	must(t, err)

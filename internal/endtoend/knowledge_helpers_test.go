@@ -67,7 +67,8 @@ func (l observed) Report(shard uint32, toOwner bool, report []byte) error {
 	return l.Link.Report(shard, toOwner, report)
 }
 
-// freeze notes the own hits of a new report's keys: all that there are by now are in it, or in those before it.
+// freeze notes the own hits of a new report's keys: all that there are by now are in it, or in
+// those before it.
 func (k *knowledge) freeze(r *events.Report) {
 	if k.flights[r.Shard].sequence == r.Sequence {
 		return // a repeat

@@ -67,8 +67,9 @@ func TestNobodyIsDeniedBelowTheLimit(t *testing.T) {
 	}
 }
 
-// TestShareOfTheLimitWithoutTheStore: while the store is away aggregators are there but cannot count. So checkers must
-// not take what they know for fresh: each keeps to its share of the limit until it is back.
+// TestShareOfTheLimitWithoutTheStore: while the store is away aggregators are there but cannot
+// count. So checkers must not take what they know for fresh: each keeps to its share of the limit
+// until it is back.
 func TestShareOfTheLimitWithoutTheStore(t *testing.T) {
 	rule := counting("r", 40, window.Shape{Length: time.Second, Buckets: 1, Fixed: true})
 	w := newWorld(t, wellConnected(6, 4, rule))
@@ -212,7 +213,8 @@ func TestOutflowOfAFleetIsEven(t *testing.T) {
 	}
 }
 
-// unevenness returns the most of these times that lie within a span, and the longest time between two.
+// unevenness returns the most of these times that lie within a span, and the longest time between
+// two.
 func unevenness(times []int64, span time.Duration) (most int, gap time.Duration) {
 	from := 0
 	for i, at := range times {

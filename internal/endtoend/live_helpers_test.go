@@ -217,7 +217,8 @@ func (s *deadlyStore) die(written bool) error {
 	return errors.New("killed after the write")
 }
 
-// load sends hits of all rules to all checkers, one per checker and millisecond or so, until stopped.
+// load sends hits of all rules to all checkers, one per checker and millisecond or so, until
+// stopped.
 func (f *live) load(keys int) (stop func()) {
 	var running sync.WaitGroup
 	stopped := make(chan struct{})
@@ -258,7 +259,8 @@ func (f *live) neverOver() {
 	slices.SortStableFunc(f.passed, func(a, b passed) int { return cmp.Compare(a.end, b.end) })
 	w := &world{t: f.t, truth: make(map[place]*history)}
 	for _, p := range f.passed {
-		// Nobody can tell in which of two buckets a hit was decided; without it the count is only lower.
+		// Nobody can tell in which of two buckets a hit was decided; without it the count is only
+		// lower.
 		if p.rule.Window.Bucket(p.begin) == p.rule.Window.Bucket(p.end) {
 			w.now = p.end
 			w.permit(p.rule, p.key, p.cost)

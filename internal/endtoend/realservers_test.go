@@ -116,8 +116,9 @@ const identifyingRules = `
   - {name: tokens, key: [ip], limit: 600/8760h, burst: 1000, algorithm: token_bucket}
   - {name: strict, key: [user], limit: 1000/8760h, enforcement: strict}`
 
-// TestHashedKeysTellNobodyWhoAsks: with a secret to hash keys by, nothing that goes over NATS and nothing that Redis
-// holds tells who asked; without one both do, or this test would find nothing anyhow.
+// TestHashedKeysTellNobodyWhoAsks: with a secret to hash keys by, nothing that goes over NATS and
+// nothing that Redis holds tells who asked; without one both do, or this test would find nothing
+// anyhow.
 func TestHashedKeysTellNobodyWhoAsks(t *testing.T) {
 	hasher, err := identity.NewHasher([]byte("a secret of enough bytes"))
 	must(t, err)

@@ -9,7 +9,8 @@ import (
 	"github.com/offpath-io/offpath/pkg/events"
 )
 
-// Random schedules: one fleet per seed, through random traffic and accidents on a random bad network.
+// Random schedules: one fleet per seed, through random traffic and accidents on a random bad
+// network.
 
 // seeds returns how many seeds a test plays: a few in the quick suite, more in the long one.
 func seeds(quick, all uint64) uint64 {
@@ -170,7 +171,8 @@ func faultsOf(seed uint64) membus.Faults {
 	}
 }
 
-// faultsOfAll makes a bad network for all messages, in most cases one that permits arrive over in time.
+// faultsOfAll makes a bad network for all messages, in most cases one that permits arrive over in
+// time.
 func faultsOfAll(seed uint64) membus.Faults {
 	f := faultsOf(seed)
 	f.Only = nil

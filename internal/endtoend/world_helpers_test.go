@@ -457,14 +457,16 @@ func (w *world) ledger() storage.Ledger {
 	return l
 }
 
-// conserved holds the ledger against what was admitted, and against what was charged to each counter.
+// conserved holds the ledger against what was admitted, and against what was charged to each
+// counter.
 func (w *world) conserved() {
 	w.t.Helper()
 	charged := w.conservedByName()
 	w.require(charged == w.admitted, "%d hits charged, %d admitted", charged, w.admitted)
 }
 
-// conservedByName holds each counter of the ledger against what was charged to it, and returns the sum.
+// conservedByName holds each counter of the ledger against what was charged to it, and returns the
+// sum.
 func (w *world) conservedByName() (charged int64) {
 	w.t.Helper()
 	byName, delivered, stored := make(map[string]int64), int64(0), int64(0)

@@ -377,8 +377,8 @@ func TestADirectoryIsFollowed(t *testing.T) {
 	await("c.yaml=4 ")
 }
 
-// Kubernetes swaps a link to a directory beside the links to the files in it. A directory may also be
-// a link itself, that is swapped.
+// Kubernetes swaps a link to a directory beside the links to the files in it. A directory may also
+// be a link itself, that is swapped.
 func TestADirectoryOfLinksIsFollowed(t *testing.T) {
 	dir := t.TempDir()
 	at := func(name string) string { return filepath.Join(dir, name) }

@@ -19,7 +19,8 @@ type File struct {
 	Modified time.Time
 }
 
-// Read reads up to one byte more than maxSize (0 for the default) of the file at path. The error names the file.
+// Read reads up to one byte more than maxSize (0 for the default) of the file at path. The error
+// names the file.
 func Read(path string, maxSize int64) (File, error) {
 	if maxSize <= 0 {
 		maxSize = defaultMaxSize
@@ -43,9 +44,9 @@ func Read(path string, maxSize int64) (File, error) {
 // mostFiles bounds the files of a directory.
 const mostFiles = 1000
 
-// ReadDir reads the files in a directory whose names have one of the suffixes, in the order of their
-// names: regular ones, or links to such, that no dot makes hidden. It reads no directories in it.
-// All together may have maxSize bytes (0 for the default). The error names the directory or the
+// ReadDir reads the files in a directory whose names have one of the suffixes, in the order of
+// their names: regular ones, or links to such, that no dot makes hidden. It reads no directories in
+// it. All together may have maxSize bytes (0 for the default). The error names the directory or the
 // file; that there is no such file is one, too.
 func ReadDir(dir string, suffixes []string, maxSize int64) ([]File, error) {
 	if maxSize <= 0 {

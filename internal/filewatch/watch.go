@@ -1,9 +1,11 @@
-// Package filewatch tells when files change that belong together: a file of rules or a directory of them, or a certificate and its key.
+// Package filewatch tells when files change that belong together: a file of rules or a directory of
+// them, or a certificate and its key.
 //
-// Files change in many ways: editors write a new file and rename it over the old one, or truncate and
-// write; Kubernetes swaps a symbolic link to a directory; people copy. So what is watched is the directory that each path
-// names, and the one in which its links end; after any event there that may concern a file, and now and
-// then without one, all are read again. Only what they hold counts: the same content is no change.
+// Files change in many ways: editors write a new file and rename it over the old one, or truncate
+// and write; Kubernetes swaps a symbolic link to a directory; people copy. So what is watched is
+// the directory that each path names, and the one in which its links end; after any event there
+// that may concern a file, and now and then without one, all are read again. Only what they hold
+// counts: the same content is no change.
 package filewatch
 
 import (
@@ -17,13 +19,14 @@ import (
 
 // Options of Watch. The zero value suits.
 type Options struct {
-	// Poll is the time between looks without an event, for file systems that tell of none (network mounts)
-	// and for links to links. Default 5 s.
+	// Poll is the time between looks without an event, for file systems that tell of none (network
+	// mounts) and for links to links. Default 5 s.
 	Poll time.Duration
-	// Settle is how long the directories have to be quiet before the files are read, so that none is caught half written.
-	// Default 50 ms. It waits ten times as long at most.
+	// Settle is how long the directories have to be quiet before the files are read, so that none
+	// is caught half written. Default 50 ms. It waits ten times as long at most.
 	Settle time.Duration
-	// MaxSize is the most bytes that are read of a file, 1 MiB by default: of a longer one, one byte more than that.
+	// MaxSize is the most bytes that are read of a file, 1 MiB by default: of a longer one, one
+	// byte more than that.
 	MaxSize int64
 }
 
@@ -35,11 +38,13 @@ const (
 	mostSettles = 10
 )
 
-// Watch calls changed whenever the files at the paths hold something else than before, first of all than last, which has one
-// File for each path; and trouble with the reason when one cannot be read, and with nil when all can again. Both are called by
-// this goroutine, one at a time. It returns when ctx is done.
+// Watch calls changed whenever the files at the paths hold something else than before, first of all
+// than last, which has one File for each path; and trouble with the reason when one cannot be read,
+// and with nil when all can again. Both are called by this goroutine, one at a time. It returns
+// when ctx is done.
 //
-// Paths that are no regular files, such as pipes, are not watched, nor are the others beside them: they can only be read once.
+// Paths that are no regular files, such as pipes, are not watched, nor are the others beside them:
+// they can only be read once.
 func Watch(ctx context.Context, paths []string, last []File, o Options, changed func([]File), trouble func(error)) {
 	if !regular(paths) {
 		<-ctx.Done()
@@ -125,8 +130,8 @@ func (w *watch) channels() (chan fsnotify.Event, chan error) {
 	return w.notify.Events, w.notify.Errors
 }
 
-// concerns reports whether an event may be of a file. Another file that appears or goes may be a link on the
-// way to one; what is written to others is not.
+// concerns reports whether an event may be of a file. Another file that appears or goes may be a
+// link on the way to one; what is written to others is not.
 func (w *watch) concerns(event fsnotify.Event) bool {
 	if event.Op == fsnotify.Chmod {
 		return false

@@ -219,7 +219,8 @@ func TestArguments(t *testing.T) {
 }
 
 // TestHelpAndVersion: help names all flags with their variables and defaults under their topics. It
-// is for somebody who got something wrong, so nothing bad after it or in the environment refuses it.
+// is for somebody who got something wrong, so nothing bad after it or in the environment refuses
+// it.
 func TestHelpAndVersion(t *testing.T) {
 	const environment = "TOOL_MAX_KEYS=many TOOL_PASSWORD=geheim"
 	for _, args := range []string{

@@ -41,7 +41,8 @@ type kind struct {
 	refusal string // what the log says when one server meets the other's files
 }
 
-// tlsKind: both sides show certificates; the second server's and its clients' are another authority's.
+// tlsKind: both sides show certificates; the second server's and its clients' are another
+// authority's.
 func tlsKind(t *testing.T) kind {
 	f := tlsfilestest.NewAuthority(t, "before").Dir("client")
 	of := func(ca *tlsfilestest.Authority) version {
@@ -197,7 +198,8 @@ func (a Access) opened(t *testing.T, url string) (*nats.Conn, *tlsfiles.Files, *
 	return conn, files, log
 }
 
-// TestCredentialsExpire: it is known when, so that somebody can be told before a server refuses them.
+// TestCredentialsExpire: it is known when, so that somebody can be told before a server refuses
+// them.
 func TestCredentialsExpire(t *testing.T) {
 	account, _, _ := newKeys(t, nkeys.CreateAccount)
 	for name, want := range map[string]time.Time{"never": {}, "in an hour": time.Now().Add(time.Hour).Truncate(time.Second)} {

@@ -58,7 +58,8 @@ func TestWhoIsRefused(t *testing.T) {
 	}
 }
 
-// refusedTLS is what a client hears whose certificate is no good: an alert, if that comes before the server has gone.
+// refusedTLS is what a client hears whose certificate is no good: an alert, if that comes before
+// the server has gone.
 const refusedTLS = "remote error: tls: |tls error: connection closed by remote after TLS handshake"
 
 // TestBadAccessFiles: an error names the flag and the file, and not what is in it.

@@ -10,6 +10,9 @@ import (
 func URLs(urls string) string {
 	parts := strings.Split(urls, ",")
 	for i, part := range parts {
+		if part == "" {
+			continue
+		}
 		if !strings.Contains(part, "://") {
 			part = "any://" + part
 		}

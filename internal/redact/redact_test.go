@@ -10,6 +10,8 @@ func TestURLs(t *testing.T) {
 		"redis://a?sentinel_password=geheim":    "redis://a?sentinel_password=xxxxx",
 		"redis://a?master_name=m":               "redis://a?master_name=m",
 		"redis://127.0.0.1:7000,127.0.0.1:7001": "redis://127.0.0.1:7000,127.0.0.1:7001",
+		"":                                      "",
+		"a,":                                    "a,",
 		"nats://me:ge%zz@a":                     "(not a URL)",
 	} {
 		if got := URLs(given); got != want {

@@ -10,8 +10,9 @@ import (
 	"time"
 )
 
-// parsePool reads a file of authorities. Unlike the standard library's it passes over none that it cannot read: a file that is
-// half written would trust half of them. The time is when the last one expires: bundles have old ones among them.
+// parsePool reads a file of authorities. Unlike the standard library's it passes over none that it
+// cannot read: a file that is half written would trust half of them. The time is when the last one
+// expires: bundles have old ones among them.
 func parsePool(path string, data []byte) (*x509.CertPool, time.Time, error) {
 	pool := x509.NewCertPool()
 	var expires time.Time
@@ -59,7 +60,8 @@ func parsePair(certPath, keyPath string, cert, key []byte) (tls.Certificate, tim
 	return pair, expires, nil
 }
 
-// checkBlocks returns an error if a block of PEM cannot be read, as where a file breaks off: the decoder passes over such ones.
+// checkBlocks returns an error if a block of PEM cannot be read, as where a file breaks off: the
+// decoder passes over such ones.
 func checkBlocks(path string, data []byte) error {
 	begun := bytes.Count(append([]byte("\n"), data...), []byte("\n-----BEGIN "))
 	read := 0

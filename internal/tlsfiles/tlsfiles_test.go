@@ -239,8 +239,8 @@ func answers(conn net.Conn) bool {
 	return err == nil
 }
 
-// TestHangsUpOnStrangers: when an authority is taken out of a server's, the connections of its clients end, and the others go on; and
-// connections that have ended are forgotten.
+// TestHangsUpOnStrangers: when an authority is taken out of a server's, the connections of its
+// clients end, and the others go on; and connections that have ended are forgotten.
 func TestHangsUpOnStrangers(t *testing.T) {
 	ca, gone, w := tlsfilestest.NewAuthority(t, "authority"), tlsfilestest.NewAuthority(t, "gone"), newWorld(t)
 	f := ca.Dir("server")

@@ -88,8 +88,8 @@ type difference struct{ sum, within float64 }
 
 // TestAgreesWithTheSimulation: the same hits in a live fleet and in the simulation come to the same
 // figures. In less than 8 s chance moves the reports by 5 %. In which order goroutines run at one
-// moment is chance, in virtual time too, and whatever the seed: so it is the mean of some seeds that
-// has to agree, while a single run may be as far off as its order has it.
+// moment is chance, in virtual time too, and whatever the seed: so it is the mean of some seeds
+// that has to agree, while a single run may be as far off as its order has it.
 func TestAgreesWithTheSimulation(t *testing.T) {
 	if testing.Short() {
 		t.Skip("long: runs in make test-all")

@@ -66,8 +66,8 @@ type keyState struct {
 	peak                       float64 // the highest count in it ÷ limit; 0 if there was none
 }
 
-// partsOfLimit is the resolution of [Judge.peaks]: how many units a limit is. What is more than 1,000
-// limits counts as that.
+// partsOfLimit is the resolution of [Judge.peaks]: how many units a limit is. What is more than
+// 1,000 limits counts as that.
 const partsOfLimit = 10_000
 
 // New returns a Judge.
@@ -111,8 +111,8 @@ func (j *Judge) Hit(now int64, rule int, key int32, cost int64, allowed bool) fl
 	return ours
 }
 
-// Fits returns whether a request fits by what a checker knows that has not heard of so many admitted
-// hits of the key. The time is not before that of the last hit.
+// Fits returns whether a request fits by what a checker knows that has not heard of so many
+// admitted hits of the key. The time is not before that of the last hit.
 func (j *Judge) Fits(now int64, rule int, key int32, cost, unknown int64) bool {
 	return j.key(rule, key).ours.fits(&j.limits[rule], cost, -unknown, now)
 }

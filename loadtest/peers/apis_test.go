@@ -14,8 +14,8 @@ const (
 	inFlight = 64
 	// burst is how many requests each throughput is taken from.
 	burst = 10_000
-	// halfFor is how long half of that load lasts, after warming for a while. It is short, and there are several in a round, so that
-	// what else the machine does spoils few of them.
+	// halfFor is how long half of that load lasts, after warming for a while. It is short, and
+	// there are several in a round, so that what else the machine does spoils few of them.
 	halfFor, warming, halves = 250 * time.Millisecond, 100 * time.Millisecond, 4
 )
 
@@ -32,9 +32,10 @@ var apis = []struct {
 	}},
 }
 
-// BenchmarkAPIs measures an API, with a checker and its reporter behind it, beside a bare server that decodes the same message
-// and answers a constant. Both are processes of their own, asked by the same client over a real socket, in turn: as
-// many rounds as -benchtime says, 5x for medians of 5 (of the p99 four are taken in each round).
+// BenchmarkAPIs measures an API, with a checker and its reporter behind it, beside a bare server
+// that decodes the same message and answers a constant. Both are processes of their own, asked by
+// the same client over a real socket, in turn: as many rounds as -benchtime says, 5x for medians of
+// 5 (of the p99 four are taken in each round).
 //
 //	offpath-req/s, bare-req/s   with 64 requests under way, as fast as answers come
 //	req/s-ratio                 offpath's to the bare server's

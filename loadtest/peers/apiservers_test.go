@@ -34,8 +34,8 @@ const acquire = 20 * time.Millisecond
 // heapBound is how large a server's memory grows before it is collected.
 const heapBound = 256 << 20
 
-// kinds are what runs in processes of their own: the APIs, and beside each a bare server, which decodes the same
-// message and answers a constant of the same size.
+// kinds are what runs in processes of their own: the APIs, and beside each a bare server, which
+// decodes the same message and answers a constant of the same size.
 var kinds = map[string]func(net.Listener) error{
 	"http/bare": func(l net.Listener) error { return serveHTTP(l, http.HandlerFunc(bareHTTP)) },
 	"http/offpath": func(l net.Listener) error {
@@ -54,8 +54,9 @@ func TestMain(m *testing.M) {
 	if !ok {
 		os.Exit(m.Run())
 	}
-	// A checker's tables make its heap large, which Go then collects seldom; a bare server's is next to nothing, and would be
-	// collected all the time. With the same bound for both, neither gains by that.
+	// A checker's tables make its heap large, which Go then collects seldom; a bare server's is
+	// next to nothing, and would be collected all the time. With the same bound for both, neither
+	// gains by that.
 	debug.SetGCPercent(-1)
 	debug.SetMemoryLimit(heapBound)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")

@@ -31,11 +31,11 @@ var inProcessLimiters = []struct {
 	{"throttled-lru", newThrottledLRU, far},
 }
 
-// BenchmarkDecide measures one decision in process, of cost 1, on every core at once: offpath with its
-// reporter running into an in-memory bus (1 ms each way), and limiters that keep to themselves.
+// BenchmarkDecide measures one decision in process, of cost 1, on every core at once: offpath with
+// its reporter running into an in-memory bus (1 ms each way), and limiters that keep to themselves.
 //
-// The timed part reads no clock. p50 and p99 are from a pass before it, of the same load for 500 ms,
-// in which one decision in 16 is clocked; clock-ns is what the clock adds to each of these.
+// The timed part reads no clock. p50 and p99 are from a pass before it, of the same load for 500
+// ms, in which one decision in 16 is clocked; clock-ns is what the clock adds to each of these.
 func BenchmarkDecide(b *testing.B) {
 	for _, keys := range []string{"hot", "zipf", "uniform"} {
 		for _, l := range inProcessLimiters {
@@ -73,8 +73,8 @@ func limits(s *subject) (all int64, err error) {
 	return all, nil
 }
 
-// A limiter that does not limit would be no rival. What offpath has counted, in its ledger too, is held against what was
-// admitted.
+// A limiter that does not limit would be no rival. What offpath has counted, in its ledger too, is
+// held against what was admitted.
 func TestLimitersLimit(t *testing.T) {
 	limiters := map[string]func(testing.TB, quota) *subject{}
 	for _, l := range inProcessLimiters {

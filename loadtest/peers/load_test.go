@@ -17,9 +17,10 @@ type load struct {
 	every time.Duration
 }
 
-// yieldEvery is how many hits a goroutine makes before it lets others run. A service's goroutines wait
-// for their clients, so what works behind a limiter gets its turn; behind these, which never wait, it
-// would get one in 10 ms, and its cost would be missing from the result. It costs 0.1 ns per hit.
+// yieldEvery is how many hits a goroutine makes before it lets others run. A service's goroutines
+// wait for their clients, so what works behind a limiter gets its turn; behind these, which never
+// wait, it would get one in 10 ms, and its cost would be missing from the result. It costs 0.1 ns
+// per hit.
 const yieldEvery = 1024
 
 // A decider decides about one hit.
@@ -82,8 +83,9 @@ func (l load) time(b *testing.B, hits []string, decide decider) (all tally) {
 	return all
 }
 
-// sample makes hits for a time, like time does, and clocks one in every so many: reading the clock takes as long
-// as a decision, so most are left as they are, for their goroutines to get into each other's way.
+// sample makes hits for a time, like time does, and clocks one in every so many: reading the clock
+// takes as long as a decision, so most are left as they are, for their goroutines to get into each
+// other's way.
 func (l load) sample(hits []string, decide decider, every int, length time.Duration) (latency, tally) {
 	goroutines := max(l.goroutines, runtime.GOMAXPROCS(0))
 	took := make([][]int64, goroutines)
@@ -105,7 +107,8 @@ func (l load) sample(hits []string, decide decider, every int, length time.Durat
 	return latency{quantile(sorted, 0.5), quantile(sorted, 0.99), clockCost()}, all
 }
 
-// sample makes the hits of one goroutine until the deadline, and returns how long every so many took.
+// sample makes the hits of one goroutine until the deadline, and returns how long every so many
+// took.
 func (s *stream) sample(decide decider, every int, deadline int64) (took []int64, t tally) {
 	took = make([]int64, 0, 1<<16)
 	for now := clock(); now < deadline; {

@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// networkLimiters are those that count in a Redis which several processes can share, each with a quota
-// that it never reaches: one Redis does not run a million scripts in a second, and no checker is asked
-// 10^12 times in a minute.
+// networkLimiters are those that count in a Redis which several processes can share, each with a
+// quota that it never reaches: one Redis does not run a million scripts in a second, and no checker
+// is asked 10^12 times in a minute.
 var networkLimiters = []struct {
 	name string
 	make func(testing.TB, quota) *subject
@@ -17,7 +17,8 @@ var networkLimiters = []struct {
 	// clockEvery is 1 where the clock is no part worth speaking of.
 	clockEvery int
 }{
-	// With much more, a hit's share of the second would be lost in the rounding of its script's times.
+	// With much more, a hit's share of the second would be lost in the rounding of its script's
+	// times.
 	{"redis_rate", newRedisRate, quota{limit: 1_000_000, window: time.Second}, 1},
 	{"offpath", newFleet, quota{limit: 1_000_000_000_000, window: time.Minute}, 16},
 }
@@ -34,19 +35,20 @@ var networkLoads = []struct {
 	{"10k", load{goroutines: networkGoroutines, every: time.Second / 10_000}},
 }
 
-// BenchmarkNetwork measures one decision of cost 1 by 64 goroutines whose hits are counted in a real
-// Redis on this machine: go-redis/redis_rate, which asks Redis about each, and offpath, with its
-// reports going over a real NATS (in this process) to one aggregator (likewise) and on to Redis.
+// BenchmarkNetwork measures one decision of cost 1 by 64 goroutines whose hits are counted in a
+// real Redis on this machine: go-redis/redis_rate, which asks Redis about each, and offpath, with
+// its reports going over a real NATS (in this process) to one aggregator (likewise) and on to
+// Redis.
 //
-// redis-cmds/1000hits are the calls of scripts that Redis was sent, also those in the background, from
-// the first hit until the last one is counted; see redisServer.commands. offpath's grow with time and
-// with keys, not with hits, so at full load they are few because its hits are many. At load=10k both
-// get 10,000 hits per second in all, which is the row to compare them by; its pace being given, it has
-// no ns/op.
+// redis-cmds/1000hits are the calls of scripts that Redis was sent, also those in the background,
+// from the first hit until the last one is counted; see redisServer.commands. offpath's grow with
+// time and with keys, not with hits, so at full load they are few because its hits are many. At
+// load=10k both get 10,000 hits per second in all, which is the row to compare them by; its pace
+// being given, it has no ns/op.
 //
-// Latencies are from a pass of their own, like BenchmarkDecide's; redis_rate's and those at load=10k
-// are of every hit. At full load 64 callers share the cores, so ns/op is what all of them get done, and
-// p50 what one of them waits for.
+// Latencies are from a pass of their own, like BenchmarkDecide's; redis_rate's and those at
+// load=10k are of every hit. At full load 64 callers share the cores, so ns/op is what all of them
+// get done, and p50 what one of them waits for.
 func BenchmarkNetwork(b *testing.B) {
 	for _, l := range networkLoads {
 		for _, keys := range []string{"hot", "zipf"} {

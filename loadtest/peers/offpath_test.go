@@ -91,7 +91,8 @@ func answered(c *check.Checker) func(admitted int64) error {
 	}
 }
 
-// charged is an error unless a checker that has stopped charged every hit that it admitted to a key.
+// charged is an error unless a checker that has stopped charged every hit that it admitted to a
+// key.
 func charged(c *check.Checker, admitted int64) error {
 	if r := c.Stats().Rules[0]; r.Charged != admitted || r.Overflow+r.Lost != 0 {
 		return fmt.Errorf("%d hits were admitted, but the checker says %+v", admitted, r)
@@ -110,8 +111,8 @@ func background(f func(context.Context) error) (stop func() error) {
 	})
 }
 
-// answerReports attaches a worker that answers every report at once with its own hits as totals: the
-// cheapest aggregator there can be, since a real one's work is not the checker's.
+// answerReports attaches a worker that answers every report at once with its own hits as totals:
+// the cheapest aggregator there can be, since a real one's work is not the checker's.
 func answerReports(bus *membus.Bus) {
 	bus.Worker().Attach(func(kind events.Kind, payload []byte, reply func([]byte) error) {
 		if reply == nil {

@@ -31,9 +31,10 @@ func startRedis(t testing.TB) *redisServer {
 
 func (r *redisServer) close() error { return errors.Join(r.admin.Close(), r.Stop()) }
 
-// commands is how many commands clients have sent, but for what they send once when they connect, and
-// what this asks: the calls of EVALSHA and EVAL in INFO commandstats. Both limiters work by scripts
-// alone, and what a script does is not sent by anybody (total_commands_processed counts it, too).
+// commands is how many commands clients have sent, but for what they send once when they connect,
+// and what this asks: the calls of EVALSHA and EVAL in INFO commandstats. Both limiters work by
+// scripts alone, and what a script does is not sent by anybody (total_commands_processed counts it,
+// too).
 func (r *redisServer) commands() (int64, error) {
 	info, err := r.admin.Info(context.Background(), "commandstats").Result()
 	if err != nil {
@@ -54,8 +55,8 @@ func scriptCalls(info string) (all int64) {
 	return all
 }
 
-// newRedisRate is redis_rate by the example of its authors, with go-redis' defaults. A connection for
-// each caller, instead of 10 for each core, made no difference.
+// newRedisRate is redis_rate by the example of its authors, with go-redis' defaults. A connection
+// for each caller, instead of 10 for each core, made no difference.
 func newRedisRate(t testing.TB, q quota) *subject {
 	t.Helper()
 	server := startRedis(t)

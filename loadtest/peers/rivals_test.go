@@ -16,8 +16,8 @@ import (
 
 // Each rival is set up as its authors show it, without the HTTP around it.
 
-// newXTime is golang.org/x/time/rate, which has no keys of its own, in the map that is commonest around
-// it. Nothing ever leaves that map.
+// newXTime is golang.org/x/time/rate, which has no keys of its own, in the map that is commonest
+// around it. Nothing ever leaves that map.
 func newXTime(_ testing.TB, q quota) *subject {
 	var limiters sync.Map
 	every := rate.Every(q.window / time.Duration(q.limit))
@@ -30,7 +30,8 @@ func newXTime(_ testing.TB, q quota) *subject {
 	}}
 }
 
-// newSethvargo is go-limiter's memory store, with its defaults for sweeping (6 h, after 12 h of rest).
+// newSethvargo is go-limiter's memory store, with its defaults for sweeping (6 h, after 12 h of
+// rest).
 func newSethvargo(t testing.TB, q quota) *subject {
 	t.Helper()
 	store, err := sethvargo.New(&sethvargo.Config{Tokens: uint64(q.limit), Interval: q.window})
@@ -55,11 +56,12 @@ func newUlule(_ testing.TB, q quota) *subject {
 	}}
 }
 
-// newThrottled is throttled's GCRA with a memory store that forgets nothing, its faster form: a map.
+// newThrottled is throttled's GCRA with a memory store that forgets nothing, its faster form: a
+// map.
 func newThrottled(t testing.TB, q quota) *subject { return throttledWith(t, 0, q) }
 
-// newThrottledLRU is the form that throttled's documentation shows, with a bound. Theirs, 65,536 keys,
-// would forget most of a million; this one is offpath's, which forgets none.
+// newThrottledLRU is the form that throttled's documentation shows, with a bound. Theirs, 65,536
+// keys, would forget most of a million; this one is offpath's, which forgets none.
 func newThrottledLRU(t testing.TB, q quota) *subject { return throttledWith(t, 2*inProcess.keys, q) }
 
 func throttledWith(t testing.TB, maxKeys int, q quota) *subject {
@@ -70,7 +72,8 @@ func throttledWith(t testing.TB, maxKeys int, q quota) *subject {
 		MaxRate: throttled.PerDuration(int(q.limit), q.window), MaxBurst: int(q.limit) - 1,
 	})
 	must(t, err)
-	// By default it gives up after 10 attempts, which on two cores 1 % of the hits of a hot key may need.
+	// By default it gives up after 10 attempts, which on two cores 1 % of the hits of a hot key may
+	// need.
 	l.SetMaxCASAttemptsLimit(1000)
 	ctx := context.Background()
 	return &subject{decide: func(key string) (bool, error) {

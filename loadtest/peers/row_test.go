@@ -41,7 +41,8 @@ type row struct {
 	// heat, if it is not 0, is how long the subject then works as hard as it can, which opens the
 	// connections that it needs.
 	heat time.Duration
-	// clockEvery is how many decisions there are for each one that is clocked, in a pass of its own.
+	// clockEvery is how many decisions there are for each one that is clocked, in a pass of its
+	// own.
 	clockEvery int
 }
 
@@ -54,8 +55,8 @@ type repeat struct {
 	admitted int64 // hits, ever
 }
 
-// run measures the row. Package testing calls the function with larger and larger b.N, and begins every
-// repeat with 1, but sets GOMAXPROCS only after the very first call.
+// run measures the row. Package testing calls the function with larger and larger b.N, and begins
+// every repeat with 1, but sets GOMAXPROCS only after the very first call.
 func (r row) run(b *testing.B) {
 	var current *repeat
 	b.Run(r.name, func(b *testing.B) {
@@ -100,7 +101,8 @@ func (p *repeat) warmUp() error {
 	return p.took(t)
 }
 
-// sampleFor is how long latencies are sampled. It is a time, because decisions take from 20 ns to 1 ms.
+// sampleFor is how long latencies are sampled. It is a time, because decisions take from 20 ns to 1
+// ms.
 const sampleFor = 500 * time.Millisecond
 
 // once says that every benchmark is run only to see that it runs: its figures are for nobody.

@@ -29,8 +29,8 @@ func (t *tally) add(u tally) {
 	t.err = cmp.Or(t.err, u.err)
 }
 
-// verdict is an error if more than 1 % of the hits were denied or failed: a limiter that refuses may
-// be faster than one that counts.
+// verdict is an error if more than 1 % of the hits were denied or failed: a limiter that refuses
+// may be faster than one that counts.
 func (t *tally) verdict() error {
 	if 100*(t.hits-t.admitted) <= t.hits {
 		return nil

@@ -7,9 +7,9 @@ import (
 	"sync"
 )
 
-// A traffic is a sequence of hits, drawn beforehand so that drawing costs nothing. As in a service, the
-// text of a key has just been read (it is next to the one before), and is a copy of its own, not the
-// very string that the limiter keeps.
+// A traffic is a sequence of hits, drawn beforehand so that drawing costs nothing. As in a service,
+// the text of a key has just been read (it is next to the one before), and is a copy of its own,
+// not the very string that the limiter keeps.
 type traffic struct {
 	name string
 	hits []string // the key of each

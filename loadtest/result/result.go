@@ -132,8 +132,8 @@ type Accuracy struct {
 	// OverWorstWindow is the largest value, over time and keys, of the rule's own count of all
 	// admitted hits ÷ limit − 1. It is negative if no key ever reached its limit.
 	OverWorstWindow float64 `json:"over_worst_window"`
-	// Over999 is what all but one in 1,000 windows of all keys stay within, of those with an admitted
-	// hit.
+	// Over999 is what all but one in 1,000 windows of all keys stay within, of those with an
+	// admitted hit.
 	Over999 *float64 `json:"over_window_p999"` // nil in results from before there was one
 	// OracleOverWorstWindow is OverWorstWindow of the exact limiter: never above 0.
 	OracleOverWorstWindow float64 `json:"oracle_over_worst_window"`

@@ -237,8 +237,8 @@ func (o Options) faults() string {
 // newRand returns the source of what is left to chance, but for the traffic and the network.
 func newRand(o Options) *rand.Rand { return rand.New(rand.NewPCG(o.Seed, 0x73696d)) }
 
-// startOf returns when the scenario starts, with its warm-up. Its phase against the windows' edges is
-// left to chance, unless it says otherwise.
+// startOf returns when the scenario starts, with its warm-up. Its phase against the windows' edges
+// is left to chance, unless it says otherwise.
 func startOf(sc *scenario.Scenario, r *rand.Rand) int64 {
 	length := int64(sc.Longest())
 	phase := r.Int64N(length)

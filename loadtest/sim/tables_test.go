@@ -62,8 +62,8 @@ func tableAfter(t *testing.T, document, text string) (header []string, rows [][]
 
 var quoted = regexp.MustCompile("`([^`]*)`")
 
-// situations returns the commands that a label stands for: "steady, hop 5×, `--window 1m`" is steady
-// and hop with --load 5 --window 1m.
+// situations returns the commands that a label stands for: "steady, hop 5×, `--window 1m`" is
+// steady and hop with --load 5 --window 1m.
 func situations(label string) (commands []string) {
 	label, _, _ = strings.Cut(label, " (")
 	var flags []string
@@ -150,8 +150,8 @@ func parse(t *testing.T, text string) (*scenario.Scenario, Options) {
 	return scenarioOf(t, name, s), o
 }
 
-// told returns the figures of a fleet without batches and estimates. A checker knows its own hits at
-// once, and each of the others' after a round trip and the time that an aggregator gathers, and
+// told returns the figures of a fleet without batches and estimates. A checker knows its own hits
+// at once, and each of the others' after a round trip and the time that an aggregator gathers, and
 // lets pass what fits by that.
 func told(sc *scenario.Scenario, o Options) (r result.Run) {
 	traffic := scenario.New(sc, o.Seed)

@@ -266,7 +266,8 @@ func (c *campaign) bound(rule judged, at time.Time) (most float64, why string) {
 		return limit*1.02 + demand*0.02 + 1, "at rest"
 	}
 	// The time of a hit is that of its request here, so each may seem to have one more.
-	// A checker that hears of nobody, and does not know it yet, lets pass what fits by its own count.
+	// A checker that hears of nobody, and does not know it yet, lets pass what fits by its own
+	// count.
 	lives := 0
 	for _, p := range c.fleet.checkers {
 		lives += p.livesIn(at.Add(-2*rule.shape.Length), at)
@@ -328,7 +329,8 @@ var (
 )
 
 // faultsNear counts the faults in the minute before a time, and those that were not over by then,
-// that a part can have noticed: those of checkers concern nobody else, those of rules only checkers.
+// that a part can have noticed: those of checkers concern nobody else, those of rules only
+// checkers.
 func (c *campaign) faultsNear(p *part, at time.Time) (n int) {
 	now := at.Sub(c.start).Seconds()
 	for _, f := range c.result.Faults {

@@ -126,8 +126,8 @@ func (p *part) thaw() error {
 	return err
 }
 
-// A process that was frozen may need this long to get through what has come meanwhile, and a quarter
-// of that time.
+// A process that was frozen may need this long to get through what has come meanwhile, and a
+// quarter of that time.
 const thawed = 500 * time.Millisecond
 
 // take takes the part for a fault, unless another one has it.

@@ -10,8 +10,8 @@ import (
 )
 
 // The rules of a campaign. The key of the strict one changes every exactPeriod; with the longest
-// wait for an answer that is less than its window, so that all of a key's hits count together. After
-// a loss of Redis it grants nothing for its window and a bucket.
+// wait for an answer that is less than its window, so that all of a key's hits count together.
+// After a loss of Redis it grants nothing for its window and a bucket.
 const (
 	fastLimit, slowLimit, exactLimit = 200, 30, 50
 	exactPeriod                      = 6 * time.Second

@@ -16,8 +16,8 @@ import (
 //go:embed preload/clock.c
 var storeClock string
 
-// buildStoreClock compiles what sets Redis' clock. It needs a C compiler, as the race detector does,
-// and a system that loads such a library before others.
+// buildStoreClock compiles what sets Redis' clock. It needs a C compiler, as the race detector
+// does, and a system that loads such a library before others.
 func (f *fleet) buildStoreClock(ctx context.Context) error {
 	source := filepath.Join(f.dir, "storeclock.c")
 	if err := os.WriteFile(source, []byte(storeClock), 0o600); err != nil {

@@ -35,10 +35,11 @@ type Options struct {
 	Seed uint64
 	// Faults are the kinds of faults to draw; default all of the mode.
 	Faults []Kind
-	// Previous is a commit or tag, whose daemons one checker and one aggregator change to, and back;
-	// "": none.
+	// Previous is a commit or tag, whose daemons one checker and one aggregator change to, and
+	// back; "": none.
 	Previous string
-	// Drills plays those instead, one after the other: each is a state that something is promised of.
+	// Drills plays those instead, one after the other: each is a state that something is promised
+	// of.
 	Drills bool
 	// Race builds the daemons with the race detector.
 	Race bool

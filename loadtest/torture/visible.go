@@ -68,8 +68,8 @@ var (
 	onStore = []signal{redisUp, unapply, unlease, slowly}
 )
 
-// sights are those of all faults that are to be seen. A fault of a nats-server or of a Sentinel alone,
-// and a connection lost to Redis, may be without any effect: the others go on.
+// sights are those of all faults that are to be seen. A fault of a nats-server or of a Sentinel
+// alone, and a connection lost to Redis, may be without any effect: the others go on.
 var sights = []sight{
 	{[]Kind{Kill, Stop, Version, Clock}, daemon, 0, "", []signal{started}},
 	{[]Kind{Pause}, daemon, 2 * time.Second, "", []signal{up}},
@@ -89,8 +89,8 @@ var sights = []sight{
 	{[]Kind{Secrets}, always, 0, everybody, []signal{files}},
 }
 
-// seenWithin is how long after a fault it is to be in the metrics; sampleEvery is how often they are
-// read.
+// seenWithin is how long after a fault it is to be in the metrics; sampleEvery is how often they
+// are read.
 const seenWithin, sampleEvery = 10 * time.Second, 500 * time.Millisecond
 
 // sample is what a process' metrics were at one time.

@@ -61,9 +61,10 @@ func Band(limit int64) int64 { return max(1, int64(math.Round(0.02*float64(limit
 const NearLimit = 0.8
 
 // excessOf returns one Excess for each rule of an applied batch with keys beyond its limit, and the
-// keys that are near theirs, or beyond it; nil, without an allocation, if there are none. Counts are read at the time at which the newest report
-// so far was made, since by now some of the hits have left the window. An older report, which was
-// lost on its way and sent again, does not turn that back: later hits are in the totals.
+// keys that are near theirs, or beyond it; nil, without an allocation, if there are none. Counts
+// are read at the time at which the newest report so far was made, since by now some of the hits
+// have left the window. An older report, which was lost on its way and sent again, does not turn
+// that back: later hits are in the totals.
 func excessOf(batch *storage.Batch, applied *storage.Applied, newest int64) (all []Excess, near []Near) {
 	pairs := refund.PairsOf(batch)
 	var counts []int64

@@ -88,8 +88,8 @@ type ApplyInfo struct {
 	// Excess are those of the batch's rules with keys beyond their limit now, each once. None if
 	// another worker owns the shard: it alone knows how new the totals are.
 	Excess []Excess
-	// Near are the batch's keys whose counts are at least [NearLimit] of their limits, also of rules
-	// whose limit may be exceeded on purpose. None if another worker owns the shard.
+	// Near are the batch's keys whose counts are at least [NearLimit] of their limits, also of
+	// rules whose limit may be exceeded on purpose. None if another worker owns the shard.
 	Near []Near
 	// Overflow is that of [storage.Applied].
 	Overflow []storage.Overflow

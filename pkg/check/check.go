@@ -76,8 +76,9 @@ type Limiter struct{ core ruleset.Limiter }
 func limiterOf(l *ruleset.Limiter) *Limiter { return l.Owner.(*Limiter) }
 
 // Check decides for one hit of this cost against key, and charges it if it may pass. A cost below 1
-// counts as 1. It allocates nothing for a key that has been seen lately. Under strict enforcement it
-// denies what there is no permit for yet, such as a key's first hit: [Checker.Wait] waits for one.
+// counts as 1. It allocates nothing for a key that has been seen lately. Under strict enforcement
+// it denies what there is no permit for yet, such as a key's first hit: [Checker.Wait] waits for
+// one.
 func (l *Limiter) Check(key string, cost int64) (d Decision) {
 	evaluation.CheckKeyNow((*evaluation.Decision)(&d), &l.core, key, cost)
 	return d // in the caller's memory: this function is small enough to be inlined

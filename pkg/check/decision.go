@@ -20,12 +20,12 @@ type Decision struct {
 	// Queue says that the rule of a denial has `on_limit: queue`: the caller may wait for at most
 	// MaxWait and ask again.
 	Queue bool
-	// Unmatched says that no rule matched the request, or none but those that skip it for want of an
-	// attribute of their key: Options.DenyUnmatched decided. A rule that matches and exempts the
+	// Unmatched says that no rule matched the request, or none but those that skip it for want of
+	// an attribute of their key: Options.DenyUnmatched decided. A rule that matches and exempts the
 	// caller, by `unlimited` or a list, is a match.
 	Unmatched bool
-	// Status is the HTTP status of a denial, 429 or 503 as its rule says, or 403 if it is Unmatched;
-	// 0 if the hit was allowed.
+	// Status is the HTTP status of a denial, 429 or 503 as its rule says, or 403 if it is
+	// Unmatched; 0 if the hit was allowed.
 	Status int
 	// Rule is the name of the rule that decided: the one that denied, or else the one with the
 	// least left. It is "" if no rule limits the request, or none but those with `shadow: true`.

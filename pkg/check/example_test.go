@@ -9,8 +9,8 @@ import (
 	"github.com/offpath-io/offpath/pkg/rules"
 )
 
-// A checker without a link is a plain local limiter. offpath.Start makes one with less ceremony, and
-// one that belongs to a fleet.
+// A checker without a link is a plain local limiter. offpath.Start makes one with less ceremony,
+// and one that belongs to a fleet.
 func Example() {
 	set, err := rules.Parse([]byte("rules: [{name: per-user, key: [user], limit: 2/hour}]"))
 	if err != nil {

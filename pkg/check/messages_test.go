@@ -11,8 +11,8 @@ import (
 )
 
 // TestWireRule: reports and lease requests say of each counter what the set says, since aggregators
-// that have the set believe it instead. They grant permits within the limit, and must not call it an
-// overshoot if a loose rule lets more pass.
+// that have the set believe it instead. They grant permits within the limit, and must not call it
+// an overshoot if a loose rule lets more pass.
 func TestWireRule(t *testing.T) {
 	const elastic = "throttle: elastic, elastic: {up_to: 200%, while: {rule: plain, below: 50%}}"
 	tests := []struct{ name, clauses, want string }{

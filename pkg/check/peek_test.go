@@ -85,8 +85,9 @@ rules:
 `
 
 // TestPeeksForetellAndChangeNothing: a peek foretells a check in the same moment, but for what is
-// charged then; schedules with peeks and without lead to the same decisions and reports. What passes
-// is charged to every rule, each at its own cost, beside what a rule with `count: all` denied.
+// charged then; schedules with peeks and without lead to the same decisions and reports. What
+// passes is charged to every rule, each at its own cost, beside what a rule with `count: all`
+// denied.
 func TestPeeksForetellAndChangeNothing(t *testing.T) {
 	denied := 0
 	rapid.Check(t, func(r *rapid.T) {

@@ -54,8 +54,8 @@ func TestPermitsEndWithTheirBucket(t *testing.T) {
 	f.asks(1001, leaseWish{want: 1, returned: 7, of: 1})
 }
 
-// TestPermitsEndAtAContradiction: a hello shows that the clock is behind, as after a suspend. What an
-// earlier check has left to be taken without the lock ends by the error of now, too.
+// TestPermitsEndAtAContradiction: a hello shows that the clock is behind, as after a suspend. What
+// an earlier check has left to be taken without the lock ends by the error of now, too.
 func TestPermitsEndAtAContradiction(t *testing.T) {
 	f, l := strictFleet(t, 10, time.Second)
 	f.firstGrant(l, 8, 0)

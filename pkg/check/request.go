@@ -59,8 +59,8 @@ const (
 	// the set: Result.Explanations. Its cost grows with the number of rules. It needs Attributes.
 	Explain
 	// Standing explains only the rules that limit the request, and decides nothing: the decision
-	// has Freshness alone. If no rule limits the request, it is Peek. Its cost grows with the number
-	// of rules that match. It needs Attributes.
+	// has Freshness alone. If no rule limits the request, it is Peek. Its cost grows with the
+	// number of rules that match. It needs Attributes.
 	Standing
 )
 

@@ -41,8 +41,8 @@ func newChecker(t testing.TB, o Options, list ...rules.Rule) *Checker {
 	return checkerOf(t, o, setOf(t, list...))
 }
 
-// testEpoch is the epoch of tests that name none. What a checker makes of a fleet's limit depends on
-// it: who has the rest of a division, the phase of error diffusion, when another aggregator is
+// testEpoch is the epoch of tests that name none. What a checker makes of a fleet's limit depends
+// on it: who has the rest of a division, the phase of error diffusion, when another aggregator is
 // chosen. One that is drawn would be another test each time.
 const testEpoch = 1
 

@@ -9,8 +9,8 @@ import (
 )
 
 // TestUnmatched: a request that no rule matches passes or is denied as DenyUnmatched says, in every
-// mode, and is counted if it would have been charged. A rule that does not limit a caller is a match
-// all the same; one that skips a request is none.
+// mode, and is counted if it would have been charged. A rule that does not limit a caller is a
+// match all the same; one that skips a request is none.
 func TestUnmatched(t *testing.T) {
 	const text = `rules:
   - {name: limited, match: {api: a}, key: [user], limit: 5/minute, allow: {user: [root]}, overrides: [{match: {user: vip}, limit: unlimited}]}

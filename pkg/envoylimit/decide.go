@@ -32,8 +32,8 @@ func (c *call) decide(ctx context.Context) error {
 }
 
 // settleUnmatched decides the descriptors that no rule matches. A request consists of all of its
-// descriptors: if a rule matches one of them, the others pass. If none does, the first of those that
-// are charged decides and counts for all.
+// descriptors: if a rule matches one of them, the others pass. If none does, the first of those
+// that are charged decides and counts for all.
 func (c *call) settleUnmatched() {
 	matched := slices.ContainsFunc(c.descriptors, func(q descriptor) bool { return !q.decision.Unmatched })
 	first := true
@@ -87,8 +87,8 @@ func (c *call) denies(q *descriptor) bool {
 	return !q.decision.Allowed && !q.quota && !c.service.options.Shadow
 }
 
-// quotasUsedUp reports whether there are descriptors with quota_mode, and all of them are over their
-// limits: then these deny the request.
+// quotasUsedUp reports whether there are descriptors with quota_mode, and all of them are over
+// their limits: then these deny the request.
 func (c *call) quotasUsedUp() bool {
 	some := false
 	for i := range c.descriptors {
@@ -127,8 +127,8 @@ func (c *call) request(q *descriptor) check.Request {
 	return check.Request{Attributes: c.attributes(q), Cost: q.cost, Receipt: c.shared}
 }
 
-// checkInline decides about a descriptor with an inline limit. Its error means that there are too many
-// names of inline limits: other errors have been refused before.
+// checkInline decides about a descriptor with an inline limit. Its error means that there are too
+// many names of inline limits: other errors have been refused before.
 func (c *call) checkInline(q *descriptor, mode check.Mode) error {
 	r := c.service.checker.Do(check.Request{
 		Inline: &q.inline.limit, Key: q.inline.key, Cost: q.cost, Mode: mode,

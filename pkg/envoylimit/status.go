@@ -66,8 +66,8 @@ func (c *call) answer() *ratelimitv3.RateLimitResponse {
 	return r
 }
 
-// unmatchedBody is what Envoy answers its client if no rule matches a request, and such requests are
-// denied.
+// unmatchedBody is what Envoy answers its client if no rule matches a request, and such requests
+// are denied.
 var unmatchedBody = []byte("no rule matches the request, and only requests that a rule matches are served\n")
 
 // setStatus sets the status of one descriptor.

@@ -98,8 +98,8 @@ func TestServiceOfOddNames(t *testing.T) {
 	}
 }
 
-// The next call after a change of the rules is read as the new ones ask. What nothing provides, or cannot be a header's name, is
-// missing.
+// The next call after a change of the rules is read as the new ones ask. What nothing provides, or
+// cannot be a header's name, is missing.
 func TestRulesChange(t *testing.T) {
 	c := checktest.Allow().For("user")
 	limit := newLimit(t, c, grpclimit.Options{User: byMetadata})

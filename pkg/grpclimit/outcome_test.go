@@ -100,7 +100,8 @@ func TestOutcomeOfAPanic(t *testing.T) {
 	}
 }
 
-// Without a rule that asks for the attribute nothing is asked; and when such a rule comes, it holds.
+// Without a rule that asks for the attribute nothing is asked; and when such a rule comes, it
+// holds.
 func TestOutcomesWithoutRules(t *testing.T) {
 	c := checktest.Allow().For("user")
 	on := []codes.Code{codes.OK}

@@ -25,7 +25,8 @@ func TestDeniedAfterTheEnd(t *testing.T) {
 	}
 }
 
-// A client that cancels does not wait any more: that ends the call's context on the server, and so the wait.
+// A client that cancels does not wait any more: that ends the call's context on the server, and so
+// the wait.
 func TestCancellingEndsTheWait(t *testing.T) {
 	c := checker(t, "rules: [{name: r, key: [user], algorithm: leaky_bucket, limit: 1/hour, burst: 2, on_limit: queue, max_wait: 1h}]")
 	came, gaveUp := make(chan bool, 2), make(chan error, 2)

@@ -10,8 +10,8 @@ import (
 	"github.com/offpath-io/offpath/pkg/limitheaders"
 )
 
-// sink is a writer that costs nothing: an httptest.ResponseRecorder takes longer than what is measured. Headers go after each request,
-// as a server's do.
+// sink is a writer that costs nothing: an httptest.ResponseRecorder takes longer than what is
+// measured. Headers go after each request, as a server's do.
 type sink struct{ header http.Header }
 
 func (s *sink) Header() http.Header         { return s.header }

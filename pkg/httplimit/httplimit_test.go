@@ -142,7 +142,8 @@ func TestRulesChange(t *testing.T) {
 	}
 }
 
-// Rules may change while requests come in: each is decided by the one set or the other, and read for it.
+// Rules may change while requests come in: each is decided by the one set or the other, and read
+// for it.
 func TestRulesChangeUnderLoad(t *testing.T) {
 	sets := []*rules.Set{parse(t, "rules: [{name: a, key: [user], on_missing: deny, limit: 1000000/hour}]"), parse(t, "rules: [{name: b, key: [ip], on_missing: deny, limit: 1000000/hour}]")}
 	c, err := check.New(check.Options{Rules: sets[0]})

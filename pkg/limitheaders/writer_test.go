@@ -97,7 +97,8 @@ func TestHeaders(t *testing.T) {
 
 func equal(a, b []string) bool { return strings.Join(a, "\n") == strings.Join(b, "\n") }
 
-// Who decides later tells it in place of who did earlier, and what is appended to one header is not in another.
+// Who decides later tells it in place of who did earlier, and what is appended to one header is not
+// in another.
 func TestHeadersAreReplaced(t *testing.T) {
 	set := rulestest.Parse(t, someRules)
 	h := http.Header{}

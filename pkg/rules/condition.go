@@ -30,7 +30,9 @@ const (
 // String is "equal", "present", "prefix" or "glob", or "invalid".
 func (o Op) String() string { return wordOf(o, "equal", "present", "prefix", "glob") }
 
-// Matches reports whether the attributes meet the condition. It does not allocate.
+// Matches reports whether the attributes meet the condition. It does not allocate, except for a
+// Glob with more than 7 wildcards or with a \ before a star, and for a host that is not in lower
+// case.
 //
 // An address under the attribute ip is met as it is, and as a key has it: without its port, IPv4
 // that is mapped into IPv6 as IPv4, and other IPv6 by its group, see identity.AppendClient. Else
@@ -66,7 +68,7 @@ func (c *Condition) meets(value string) bool {
 	case Prefix:
 		return strings.HasPrefix(value, c.Value)
 	case Glob:
-		var room [8]string
+		var room [8]string // for the texts between 7 wildcards
 		return between(appendParts(room[:0], c.Value), value)
 	}
 	return true

@@ -117,7 +117,8 @@ func (r *Rule) fill() {
 	}
 }
 
-// kinds has the kind of a window's shape for each algorithm; FixedWindow is a field of its own there.
+// kinds has the kind of a window's shape for each algorithm; FixedWindow is a field of its own
+// there.
 var kinds = [...]window.Kind{
 	SlidingLog: window.Log, TokenBucket: window.Token, LeakyBucket: window.Leaky,
 }

@@ -11,7 +11,8 @@ import (
 	"github.com/offpath-io/offpath/pkg/window"
 )
 
-// randomRule is a rule that a set takes, with all fields in all their forms. Of the earlier rules it may name some.
+// randomRule is a rule that a set takes, with all fields in all their forms. Of the earlier rules
+// it may name some.
 func randomRule(t *rapid.T, name string, earlier []string) Rule {
 	r := Rule{
 		Name:      name,

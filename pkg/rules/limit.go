@@ -116,8 +116,8 @@ func limitText(hits int64, span time.Duration) string {
 	return strconv.FormatInt(hits, 10) + "/" + spanText(span)
 }
 
-// spanText writes a span of whole milliseconds so that parseSpan reads it back. It has weeks only if
-// it is whole weeks: 30d, not 4w2d.
+// spanText writes a span of whole milliseconds so that parseSpan reads it back. It has weeks only
+// if it is whole weeks: 30d, not 4w2d.
 func spanText(span time.Duration) string {
 	var text strings.Builder
 	for _, name := range []string{"w", "d", "h", "m", "s", "ms"} {

@@ -137,8 +137,8 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// TestAttributesMayBeNamedRules: the name of the list of rules is no other name than others, further
-// down.
+// TestAttributesMayBeNamedRules: the name of the list of rules is no other name than others,
+// further down.
 func TestAttributesMayBeNamedRules(t *testing.T) {
 	r := parse(t, `rules:
   - {name: a, key: [rules], limit: 1/second, match: {rules: x}, exclude: {rules: [y, z]}, allow: {rules: [v]}, deny: {rules: [w]}}

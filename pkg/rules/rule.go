@@ -2,9 +2,9 @@
 // read from YAML.
 //
 // A rule applies to the requests that it matches. Its key tells callers apart, and its limit is the
-// number of hits that each of them has per window. It also says what happens to a request without an
-// attribute of the key, and in an outage. A set that exists is valid: NewSet and Parse refuse everything else, and
-// tell every mistake with its place.
+// number of hits that each of them has per window. It also says what happens to a request without
+// an attribute of the key, and in an outage. A set that exists is valid: NewSet and Parse refuse
+// everything else, and tell every mistake with its place.
 package rules
 
 import (
@@ -31,8 +31,8 @@ type Rule struct {
 	// Exact lets the rule apply only to requests without attributes beside those of Match
 	// and Key.
 	Exact bool
-	// Ordered lets an Exact rule apply only to requests whose attributes come in the order of Match,
-	// which has all names of Key then.
+	// Ordered lets an Exact rule apply only to requests whose attributes come in the order of
+	// Match, which has all names of Key then.
 	Ordered bool
 	// Key names the attributes whose values tell callers apart: at most 64, none twice.
 	// Empty: one counter for all.
@@ -106,13 +106,13 @@ func (r *Rule) Drain() window.Drain {
 }
 
 // Matches reports whether the rule applies, as far as Match, Exclude and Exact say. A missing
-// attribute does not equal an empty one. It does not allocate.
+// attribute does not equal an empty one. It allocates no more than Condition.Matches.
 func (r *Rule) Matches(attrs identity.Attributes) bool {
 	return match(r.Match, attrs) && (!r.Exact || r.knows(attrs)) && !r.Excludes(attrs)
 }
 
-// Excludes reports whether the attributes meet a condition of Exclude. It does not allocate. In a
-// Set, what it takes hardly depends on how many there are.
+// Excludes reports whether the attributes meet a condition of Exclude. It allocates no more than
+// Condition.Matches. In a Set, what it takes hardly depends on how many there are.
 func (r *Rule) Excludes(attrs identity.Attributes) bool {
 	if r.in != nil && r.in.rule == r && r.in.excluded != nil {
 		find := search{attrs: attrs, first: len(r.Exclude)}
@@ -151,9 +151,9 @@ func (r *Rule) knows(attrs identity.Attributes) bool {
 	return true
 }
 
-// AppendKey appends to dst the key that the rule makes of the request; see identity.AppendKey. ok is
-// false if an attribute is missing and OnMissing is not Empty; key is dst then. An attribute with an
-// empty value is not missing.
+// AppendKey appends to dst the key that the rule makes of the request; see identity.AppendKey. ok
+// is false if an attribute is missing and OnMissing is not Empty; key is dst then. An attribute
+// with an empty value is not missing.
 func (r *Rule) AppendKey(dst []byte, attrs identity.Attributes) (key []byte, ok bool) {
 	if r.OnMissing != Empty && !r.hasKey(attrs) {
 		return dst, false

@@ -13,8 +13,8 @@ import (
 	"github.com/offpath-io/offpath/pkg/window"
 )
 
-// A set knows its rules, which are the same as others of the same fields wherever these are, and does not change: it shares
-// no memory with the rules that it was made of.
+// A set knows its rules, which are the same as others of the same fields wherever these are, and
+// does not change: it shares no memory with the rules that it was made of.
 func TestASetKnowsItsRules(t *testing.T) {
 	mine := []Rule{matching("a"), matching("b", "api", "x")}
 	shares, values := map[string]float64{"a": 1, "default": 1}, []string{"x"}

@@ -117,8 +117,8 @@ func TestSchemaAcceptsWhatMarshalWrites(t *testing.T) {
 	})
 }
 
-// notInSchema are the reasons that a schema cannot express: other rules, sums, lengths in bytes, the
-// forms of addresses and paths, and what YAML has made of the text before.
+// notInSchema are the reasons that a schema cannot express: other rules, sums, lengths in bytes,
+// the forms of addresses and paths, and what YAML has made of the text before.
 var notInSchema = regexp.MustCompile(strings.Join([]string{
 	`there is no rule`, `is this rule itself`, `is unlimited, so there is no use`, `is the name of rule`,
 	`the rules that this one replaces`, `want no circle`, `would be called`, `the rule's name has`,

@@ -3,8 +3,8 @@
 //
 // The accounts of the server decide about writing into a bucket; signatures decide about what is in
 // force. A writer has a [Key], and signs with each value its bucket, its key, the operation, a
-// version and the time at which it expires. A reader has a [Verifier], which holds public keys only:
-// it takes values signed with one of them, and of two values of a key the one with the higher
+// version and the time at which it expires. A reader has a [Verifier], which holds public keys
+// only: it takes values signed with one of them, and of two values of a key the one with the higher
 // version. An unsigned value, a deletion or an older version changes nothing.
 //
 // Keys are Ed25519, written as NATS writes the keys of accounts: a private one is a seed that

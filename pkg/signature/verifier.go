@@ -74,8 +74,8 @@ type Held struct {
 	Written time.Time
 }
 
-// NewVerifier returns a verifier that trusts these public keys. It logs refusals once in a while; log
-// may be nil.
+// NewVerifier returns a verifier that trusts these public keys. It logs refusals once in a while;
+// log may be nil.
 func NewVerifier(log *slog.Logger, publicKeys ...string) (*Verifier, error) {
 	if len(publicKeys) == 0 || len(publicKeys) > MostPublicKeys {
 		return nil, fmt.Errorf("%d public keys: want 1 to %d", len(publicKeys), MostPublicKeys)
@@ -122,8 +122,8 @@ func (c Claims) past(now time.Time) bool {
 }
 
 // Take verifies a value that is to be in force, and also refuses one that is older than the value
-// taken before. The error is ErrOutrun if another reader was quicker, which is normal. A value may be
-// taken again. The caller reports refusals with [Verifier.Refuse].
+// taken before. The error is ErrOutrun if another reader was quicker, which is normal. A value may
+// be taken again. The caller reports refusals with [Verifier.Refuse].
 func (v *Verifier) Take(f Found, now time.Time) (Signature, error) {
 	at := place{f.Bucket, f.Key}
 	v.mu.Lock()

@@ -2,20 +2,20 @@ package window
 
 import "math"
 
-// Dates hold when the own hits of one party came to a token bucket, as far as it is known. All other
-// hits count from the end of their bucket.
+// Dates hold when the own hits of one party came to a token bucket, as far as it is known. All
+// other hits count from the end of their bucket.
 //
 // For the newest bucket that is one time: its hits leave the same level as if all had come then. It
-// is the latest, over all hits, of the time of the hit less the time in which those before it drain.
-// For each older bucket it is the number of its hits that had drained by its end, where
+// is the latest, over all hits, of the time of the hit less the time in which those before it
+// drain. For each older bucket it is the number of its hits that had drained by its end, where
 //
 //	level = max(level - what drains in a bucket, -drained) + count
 //
 // So the level by own hits is exact, but for a part of a hit. With others' hits among the counts it
 // is still never too low: these can only have kept own ones from draining sooner.
 //
-// The zero value knows no hits. The same party keeps counts, newest first, beside it. It is not safe
-// for concurrent use, and must not be copied by assignment (see Copy).
+// The zero value knows no hits. The same party keeps counts, newest first, beside it. It is not
+// safe for concurrent use, and must not be copied by assignment (see Copy).
 type Dates struct {
 	own   int64    // hits of the newest bucket that have been dated
 	added int64    // the same, and those that were taken out again
@@ -49,8 +49,8 @@ func (t *Dates) Add(d Drain, newest, at, hits int64) {
 // Added is how many own hits of the newest bucket have been noted so far.
 func (t *Dates) Added() int64 { return t.added }
 
-// Remove takes own hits of a bucket of some age out. When they came is not known, only that at least
-// after hits of that bucket had been noted before them; 0 is always true.
+// Remove takes own hits of a bucket of some age out. When they came is not known, only that at
+// least after hits of that bucket had been noted before them; 0 is always true.
 func (t *Dates) Remove(d Drain, age, hits, after int64) {
 	switch {
 	case hits <= 0:

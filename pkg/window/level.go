@@ -10,8 +10,8 @@ import (
 type Level struct {
 	// Bucket is the number of that bucket.
 	Bucket int64
-	// Parts is the amount in parts of a hit. A part is 1/Buckets of a hit, so that a whole number of
-	// parts drains in a bucket. At most MaxCount hits.
+	// Parts is the amount in parts of a hit. A part is 1/Buckets of a hit, so that a whole number
+	// of parts drains in a bucket. At most MaxCount hits.
 	Parts int64
 }
 
@@ -256,9 +256,9 @@ func (d Drain) RetryAfter(l Level, counts []int64, cost, now int64) (wait time.D
 	return d.ebb(l, counts, d.parts(d.Burst)-d.parts(cost), now), true
 }
 
-// Turn returns the time until a hit that joins the queue of a leaky bucket now has its turn, when the
-// hits before it have drained. With counts that include the hit already, it is the time until the
-// hit itself has drained. It may be early by up to the length of a bucket.
+// Turn returns the time until a hit that joins the queue of a leaky bucket now has its turn, when
+// the hits before it have drained. With counts that include the hit already, it is the time until
+// the hit itself has drained. It may be early by up to the length of a bucket.
 func (d Drain) Turn(l Level, counts []int64, now int64) time.Duration {
 	return d.ebb(l, counts, 0, now)
 }

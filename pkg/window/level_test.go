@@ -67,7 +67,8 @@ func TestDrainWaitsAreTheLeast(t *testing.T) {
 	})
 }
 
-// A level is what it is, however often and whenever it was settled, and which of the counts were known then.
+// A level is what it is, however often and whenever it was settled, and which of the counts were
+// known then.
 func TestSettlingDoesNotChangeTheLevel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		d := drains().Draw(t, "drain")
@@ -88,8 +89,9 @@ func TestSettlingDoesNotChangeTheLevel(t *testing.T) {
 	})
 }
 
-// The level is never below that of a token bucket that knows every hit's time, and above it by what drains
-// in one bucket, at most: so no more pass, and a hit is turned away only if it would have been within that much.
+// The level is never below that of a token bucket that knows every hit's time, and above it by what
+// drains in one bucket, at most: so no more pass, and a hit is turned away only if it would have
+// been within that much.
 func TestLevelAgainstExactTokenBucket(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		d := drains().Draw(t, "drain")
@@ -127,8 +129,8 @@ func live(counts map[int64]int64, s Shape, now int64, settled Level) []int64 {
 	return newestFirst
 }
 
-// In no stretch of a window's length does a log let more pass than the limit; and a hit passes at the latest
-// one bucket's length after a list of all times would let it.
+// In no stretch of a window's length does a log let more pass than the limit; and a hit passes at
+// the latest one bucket's length after a list of all times would let it.
 func TestLogAgainstListOfTimes(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := Shape{Buckets: rapid.IntRange(1, 20).Draw(t, "buckets"), Kind: Log}

@@ -68,9 +68,9 @@ type Shape struct {
 // leaky bucket. Remaining, RetryAfter and Reset are not for such a shape; a [Drain] has others.
 func (s Shape) Drains() bool { return s.Kind >= Token }
 
-// DefaultBuckets returns the number of buckets of a window of this kind and length if none is given:
-// 1 if it is sliding; else the most, up to 100 for a log and 60 for a token or leaky bucket, that are
-// a whole number of milliseconds long each.
+// DefaultBuckets returns the number of buckets of a window of this kind and length if none is
+// given: 1 if it is sliding; else the most, up to 100 for a log and 60 for a token or leaky bucket,
+// that are a whole number of milliseconds long each.
 func DefaultBuckets(kind Kind, length time.Duration) int {
 	most := 1
 	switch kind {

@@ -1,5 +1,5 @@
-// Command modproxy makes a module proxy of files that has one version of a module, as the Go command
-// would make it of a repository: without nested modules, and refusing what it refuses.
+// Command modproxy makes a module proxy of files that has one version of a module, as the Go
+// command would make it of a repository: without nested modules, and refusing what it refuses.
 //
 //	modproxy ROOT VERSION DIR
 //

@@ -1,13 +1,15 @@
 // Command protogen generates Go code from .proto files without protoc.
 //
-// protoc is a C++ program that a fresh machine has not got. This command compiles the files with a pure-Go compiler
-// (bufbuild/protocompile) and hands the result to protoc-gen-go, both pinned by tools/go.mod, so that the same sources
-// give the same bytes everywhere, offline once the modules are cached.
+// protoc is a C++ program that a fresh machine has not got. This command compiles the files with a
+// pure-Go compiler (bufbuild/protocompile) and hands the result to protoc-gen-go, both pinned by
+// tools/go.mod, so that the same sources give the same bytes everywhere, offline once the modules
+// are cached.
 //
 //	protogen [-out DIR] ROOT FILE...
 //
-// FILE is a path below ROOT with forward slashes, for example pkg/events/events.proto; FILE.pb.go is written beside it,
-// or at the same path below DIR. `make generate` at the top of the repository runs it.
+// FILE is a path below ROOT with forward slashes, for example pkg/events/events.proto; FILE.pb.go
+// is written beside it, or at the same path below DIR. `make generate` at the top of the repository
+// runs it.
 package main
 
 import (
@@ -85,7 +87,8 @@ func compile(ctx context.Context, root string, names []string) (*pluginpb.CodeGe
 	}, nil
 }
 
-// withImports lists the files and everything they import, each once and after what it imports, as plugins demand.
+// withImports lists the files and everything they import, each once and after what it imports, as
+// plugins demand.
 func withImports(files linker.Files) []*descriptorpb.FileDescriptorProto {
 	var list []*descriptorpb.FileDescriptorProto
 	seen := map[string]bool{}
@@ -106,7 +109,8 @@ func withImports(files linker.Files) []*descriptorpb.FileDescriptorProto {
 	return list
 }
 
-// generate runs protoc-gen-go as protoc would: request on its standard input, response on its standard output.
+// generate runs protoc-gen-go as protoc would: request on its standard input, response on its
+// standard output.
 func generate(ctx context.Context, request *pluginpb.CodeGeneratorRequest, stderr io.Writer) (*pluginpb.CodeGeneratorResponse, error) {
 	in, err := proto.Marshal(request)
 	if err != nil {

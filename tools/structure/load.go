@@ -190,7 +190,8 @@ func (m *Package) countReferences(p *packages.Package, files []*ast.File) {
 	}
 }
 
-// shared reports whether other files can use an object: one of the package's level, a method or a field.
+// shared reports whether other files can use an object: one of the package's level, a method or a
+// field.
 func shared(object types.Object) bool {
 	switch object := object.(type) {
 	case *types.Var:

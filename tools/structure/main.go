@@ -72,7 +72,8 @@ func run(args []string, out io.Writer) error {
 	return table(out, chosen)
 }
 
-// table prints a line for each package and their sum, of which the longest file is the longest of all.
+// table prints a line for each package and their sum, of which the longest file is the longest of
+// all.
 func table(out io.Writer, packages []Package) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(w, "files\tcode\tlongest\ttests\tfuncs\ttypes\tvalues\trefs\tup\tcircle\t  package")

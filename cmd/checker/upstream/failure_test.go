@@ -32,7 +32,8 @@ func listener(t testing.TB, with func(net.Conn)) (url string) {
 	return "http://" + l.Addr().String()
 }
 
-// checkProblem asks, and has to get a problem with this status that does not tell where the service is.
+// checkProblem asks, and has to get a problem with this status that does not tell where the service
+// is.
 func checkProblem(t *testing.T, c *http.Client, url string, status int) {
 	t.Helper()
 	response, body := do(t, c, request(t, "GET", url, nil))
@@ -56,7 +57,8 @@ func checkLoggedOnce(t *testing.T, log *daemontest.Buffer, service string) {
 	}
 }
 
-// TestServiceFails: a service that is not reached, or does not speak HTTP, is a bad gateway; see TestSilentService, too.
+// TestServiceFails: a service that is not reached, or does not speak HTTP, is a bad gateway; see
+// TestSilentService, too.
 func TestServiceFails(t *testing.T) {
 	const gone = "127.0.0.1:1" // a port that no other server gets
 	say := func(text string) string {

@@ -134,7 +134,8 @@ type virtual struct {
 	proxy *daemontest.Pipes
 }
 
-// inVirtualTime runs a test of a proxy with these options. What the service serves is of the options' scheme.
+// inVirtualTime runs a test of a proxy with these options. What the service serves is of the
+// options' scheme.
 func inVirtualTime(t *testing.T, scheme string, tune func(*Options), service http.HandlerFunc, test func(virtual)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {

@@ -55,7 +55,8 @@ func TestSilentStreamsStay(t *testing.T) {
 	}
 }
 
-// TestUpgrade: what speaks another protocol after its first request, as WebSockets do, is passed on both ways, and may be silent.
+// TestUpgrade: what speaks another protocol after its first request, as WebSockets do, is passed on
+// both ways, and may be silent.
 func TestUpgrade(t *testing.T) {
 	service := func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Upgrade") != "websocket" {
@@ -88,7 +89,8 @@ func TestUpgrade(t *testing.T) {
 	})
 }
 
-// TestClientFallsSilent: half a request, and then nothing, gets an answer and an end when its time is over.
+// TestClientFallsSilent: half a request, and then nothing, gets an answer and an end when its time
+// is over.
 func TestClientFallsSilent(t *testing.T) {
 	for _, tt := range []struct {
 		why, sent string
@@ -192,7 +194,8 @@ func silent(t *testing.T, reads bool) *daemontest.Pipes {
 	return m
 }
 
-// TestSilentService: one that does not begin to answer, or reads nothing, holds no client's request.
+// TestSilentService: one that does not begin to answer, or reads nothing, holds no client's
+// request.
 func TestSilentService(t *testing.T) {
 	for _, scheme := range []string{"http", "h2c"} {
 		synctest.Test(t, func(t *testing.T) {
@@ -249,8 +252,9 @@ func (c *closing) Read(p []byte) (int, error) {
 
 func (c *closing) Close() error { return nil }
 
-// TestBodyAfterTheAnswer: when a request has been answered, its connection belongs to the next one, and a body that is still
-// being read leaves it alone. One that has ended goes on saying so, also when the server has closed it.
+// TestBodyAfterTheAnswer: when a request has been answered, its connection belongs to the next one,
+// and a body that is still being read leaves it alone. One that has ended goes on saying so, also
+// when the server has closed it.
 func TestBodyAfterTheAnswer(t *testing.T) {
 	for text, want := range map[string]error{"": io.EOF, "left": http.ErrBodyReadAfterClose} {
 		d := new(deadlines)

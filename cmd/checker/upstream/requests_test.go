@@ -28,7 +28,8 @@ func exchange(t *testing.T, url, sent string) (*http.Response, string) {
 	return response, string(body)
 }
 
-// TestOddRequests: those that rules would see otherwise than the service does not reach it; others arrive byte for byte.
+// TestOddRequests: those that rules would see otherwise than the service does not reach it; others
+// arrive byte for byte.
 func TestOddRequests(t *testing.T) {
 	url := start(t, options(t, service(t, "http", func(w http.ResponseWriter, r *http.Request) {
 		fmt.Fprintf(w, "%s of %s: %q", r.RequestURI, r.Host, r.URL.Path)
@@ -61,7 +62,8 @@ func TestOddRequests(t *testing.T) {
 	}
 }
 
-// TestOtherUpgrades: within another protocol than WebSockets, HTTP/2 for example, requests would come that nobody limits.
+// TestOtherUpgrades: within another protocol than WebSockets, HTTP/2 for example, requests would
+// come that nobody limits.
 func TestOtherUpgrades(t *testing.T) {
 	url := start(t, options(t, service(t, "http", func(w http.ResponseWriter, r *http.Request) {
 		fmt.Fprintf(w, "upgrade %q connection %q", r.Header["Upgrade"], r.Header["Connection"])
@@ -75,7 +77,8 @@ func TestOtherUpgrades(t *testing.T) {
 	}
 }
 
-// TestLoops: a proxy whose service is itself, or another proxy whose service it is, answers, and asks its limit once.
+// TestLoops: a proxy whose service is itself, or another proxy whose service it is, answers, and
+// asks its limit once.
 func TestLoops(t *testing.T) {
 	for _, way := range []string{"http", "h2c"} {
 		for _, length := range []int{1, 2} {

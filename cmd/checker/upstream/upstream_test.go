@@ -22,8 +22,8 @@ var ways = []way{
 	{2, "http", "HTTP/1.1"}, {2, "h2c", "HTTP/2.0"}, {2, "https", "HTTP/2.0"},
 }
 
-// TestPassesOn: the service gets what the client sent, and the client what the service answered, with
-// trailers both ways; one that claims who the client is drops them all.
+// TestPassesOn: the service gets what the client sent, and the client what the service answered,
+// with trailers both ways; one that claims who the client is drops them all.
 func TestPassesOn(t *testing.T) {
 	for _, way := range ways {
 		target := service(t, way.scheme, func(w http.ResponseWriter, r *http.Request) {
@@ -72,7 +72,8 @@ func TestStreams(t *testing.T) {
 		o := options(t, target)
 		sent, write := io.Pipe()
 		if way.client == 1 {
-			// net/http's server reads a whole body before it answers, unless a handler wants otherwise.
+			// net/http's server reads a whole body before it answers, unless a handler wants
+			// otherwise.
 			o.Limit = func(next http.Handler) http.Handler {
 				return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 					_ = http.NewResponseController(w).EnableFullDuplex()
@@ -128,7 +129,8 @@ func TestEarlyAnswers(t *testing.T) {
 	}
 }
 
-// TestHopByHop: what a client calls its connection's own goes no further, and takes nothing of ours off.
+// TestHopByHop: what a client calls its connection's own goes no further, and takes nothing of ours
+// off.
 func TestHopByHop(t *testing.T) {
 	url := start(t, options(t, service(t, "http", func(w http.ResponseWriter, r *http.Request) {
 		fmt.Fprint(w, r.Header["X-Forwarded-For"], r.Header["X-Forwarded-Host"], r.Header["X-Own"], r.Header["Proxy-Authorization"])

@@ -85,8 +85,8 @@ func TestSpan(t *testing.T) {
 	}
 }
 
-// TestCommandToTry: the command that the banner prints is answered 200 first, and 429 last, whatever the rules. A shell reads
-// it, as the user's does, and curl's part is played here.
+// TestCommandToTry: the command that the banner prints is answered 200 first, and 429 last,
+// whatever the rules. A shell reads it, as the user's does, and curl's part is played here.
 func TestCommandToTry(t *testing.T) {
 	for name, text := range map[string]string{
 		"one rule":                daily(15),

@@ -10,7 +10,8 @@ import (
 	"github.com/offpath-io/offpath/internal/testing/daemontest"
 )
 
-// envoyFiles is a directory of files of envoyproxy/ratelimit, a domain each, with a limit per day of a.
+// envoyFiles is a directory of files of envoyproxy/ratelimit, a domain each, with a limit per day
+// of a.
 func envoyFiles(t *testing.T, domains ...string) (dir string) {
 	dir = t.TempDir()
 	for _, domain := range domains {
@@ -32,7 +33,8 @@ func post(t *testing.T, d *daemontest.Daemon, domain string) (int, string) {
 	return daemontest.Do(t, "POST", strings.TrimSuffix(apiOf(d), "/v1/check")+"/json", body)
 }
 
-// TestFilesOfEnvoy: a directory of several domains is asked by JSON, counted by descriptor, and followed.
+// TestFilesOfEnvoy: a directory of several domains is asked by JSON, counted by descriptor, and
+// followed.
 func TestFilesOfEnvoy(t *testing.T) {
 	dir := envoyFiles(t, "shop", "mail")
 	d := startChecker(t, "--rules", dir)

@@ -134,8 +134,8 @@ func TestOwnLimitOverTheFleet(t *testing.T) {
 	second.MustStop() // with two hits that it has to deliver
 }
 
-// TestQuotaDoor reports usage as an Envoy that decides by quotas, and is told what is left; when the
-// checker stops it ends the stream.
+// TestQuotaDoor reports usage as an Envoy that decides by quotas, and is told what is left; when
+// the checker stops it ends the stream.
 func TestQuotaDoor(t *testing.T) {
 	d := startChecker(t, "--rules", writeFile(t, "rules: [{name: per-user, key: [user], limit: 100/day}]"))
 	stream, err := quotapb.NewRateLimitQuotaServiceClient(grpcOf(t, d)).StreamRateLimitQuotas(t.Context())

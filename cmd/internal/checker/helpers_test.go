@@ -34,7 +34,8 @@ func daily(limit int) string {
 
 func writeFile(t *testing.T, text string) string { return daemontest.File(t, "rules.yaml", text) }
 
-// anywhere has a daemon listen on free ports, and remember few keys: most of a start is memory for the default's million.
+// anywhere has a daemon listen on free ports, and remember few keys: most of a start is memory for
+// the default's million.
 var anywhere = []string{"--listen", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--max-idle-keys", "1000"}
 
 // startChecker starts one that has as much time for its clients, and to deliver hits, as the test
@@ -69,7 +70,8 @@ func complaints(log string) (list []string) {
 	return list
 }
 
-// refuses runs a checker that has to end by itself, with a status and words on stderr, and without a banner.
+// refuses runs a checker that has to end by itself, with a status and words on stderr, and without
+// a banner.
 func refuses(t *testing.T, env map[string]string, args []string, status int, words ...string) {
 	t.Helper()
 	got, stdout, stderr := daemontest.Run(t, options{}.run, env, args...)

@@ -131,8 +131,8 @@ func series(page string) map[string]string {
 	return all
 }
 
-// TestSeriesAreBounded: as many as docs/operations_metrics.md promises, whatever the number of rules; and all
-// well named, by Prometheus' own rules.
+// TestSeriesAreBounded: as many as docs/operations_metrics.md promises, whatever the number of
+// rules; and all well named, by Prometheus' own rules.
 func TestSeriesAreBounded(t *testing.T) {
 	const mostSeries = 2600
 	stats := offpath.Stats{

@@ -26,8 +26,8 @@ import (
 )
 
 const (
-	// thisMachine are the proxies that forward-auth trusts by default: a program on this machine can
-	// ask the HTTP API about any client anyway.
+	// thisMachine are the proxies that forward-auth trusts by default: a program on this machine
+	// can ask the HTTP API about any client anyway.
 	thisMachine = "127.0.0.0/8,::1"
 	// noProxies is the value of --trusted-proxies for none.
 	noProxies = "none"

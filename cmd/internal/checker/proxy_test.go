@@ -30,8 +30,8 @@ rules:
     replaces: [per-ip]
 `
 
-// get makes one request with headers of the form "Name: value", and fails the test if it is answered
-// with another status.
+// get makes one request with headers of the form "Name: value", and fails the test if it is
+// answered with another status.
 func get(t *testing.T, want int, method, url string, headers ...string) (header http.Header, body string) {
 	t.Helper()
 	headers = append(headers, "Connection: close")
@@ -187,8 +187,8 @@ func TestProxy(t *testing.T) {
 	d.MustStop()
 }
 
-// TestProxyBehindAnother: clients are those that a trusted proxy tells of; and only what failed is charged, and then not even
-// tried.
+// TestProxyBehindAnother: clients are those that a trusted proxy tells of; and only what failed is
+// charged, and then not even tried.
 func TestProxyBehindAnother(t *testing.T) {
 	d, served := startProxy(t, "--trusted-proxies", "127.0.0.1", "--charge-on", "401,403")
 	for i := range 5 {

@@ -26,8 +26,8 @@ type options struct {
 	// or reading the answer. 0 means the time-outs of package daemon and of the proxy. Tests wait
 	// longer: on a machine that stands still for seconds no client of theirs may be cut off.
 	clientTime time.Duration
-	// drainTime is how long hits may take to be delivered at a stop, and denials to be written down.
-	// 0 means the defaults of packages check and decisionlog. Tests wait longer here, too.
+	// drainTime is how long hits may take to be delivered at a stop, and denials to be written
+	// down. 0 means the defaults of packages check and decisionlog. Tests wait longer here, too.
 	drainTime time.Duration
 }
 

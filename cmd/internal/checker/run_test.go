@@ -132,7 +132,8 @@ func TestWithoutNATS(t *testing.T) {
 	}
 }
 
-// TestDemo: there is a console, which sees the checker, its rules and who is denied; and nothing is left behind.
+// TestDemo: there is a console, which sees the checker, its rules and who is denied; and nothing is
+// left behind.
 func TestDemo(t *testing.T) {
 	temp := t.TempDir()
 	t.Setenv("TMPDIR", temp)

@@ -15,8 +15,9 @@ import (
 	"github.com/offpath-io/offpath/pkg/events"
 )
 
-// TestOneReceiptAtTwoDaemons: a receipt that is settled at two checkers, for different costs, counts for
-// one of them, whichever comes first. They know it by the fleet's key, also when that changes; a checker without it does not.
+// TestOneReceiptAtTwoDaemons: a receipt that is settled at two checkers, for different costs,
+// counts for one of them, whichever comes first. They know it by the fleet's key, also when that
+// changes; a checker without it does not.
 func TestOneReceiptAtTwoDaemons(t *testing.T) {
 	bus, store, rules := serverstest.NATS(t), memstore.New(), writeFile(t, daily(15))
 	startWorker(t, bus.URL(), aggregate.Options{Store: store})

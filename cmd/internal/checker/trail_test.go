@@ -61,8 +61,8 @@ func stored(t *testing.T, url string) string {
 	return all.String()
 }
 
-// TestDecisionLog: every request that was turned away until the stop is in the log and in the stream, under its rule and key, or
-// the key's hash. It is nowhere unless it is asked for.
+// TestDecisionLog: every request that was turned away until the stop is in the log and in the
+// stream, under its rule and key, or the key's hash. It is nowhere unless it is asked for.
 func TestDecisionLog(t *testing.T) {
 	server, secret := serverstest.JetStream(t), writeFile(t, "a secret of enough bytes")
 	startWorker(t, server.URL(), aggregate.Options{})

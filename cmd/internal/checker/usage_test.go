@@ -14,7 +14,8 @@ import (
 	"github.com/offpath-io/offpath/internal/testing/tlsfilestest"
 )
 
-// TestUsageErrors: whatever of the command line and the environment makes no sense is refused by name, with status 2.
+// TestUsageErrors: whatever of the command line and the environment makes no sense is refused by
+// name, with status 2.
 func TestUsageErrors(t *testing.T) {
 	for _, tt := range []struct{ want, args string }{ // what is in stderr for each of some command lines, with ; between
 		{"--listen", "--listen 8080"},
@@ -89,8 +90,8 @@ func TestHelpAndVersion(t *testing.T) {
 	}
 }
 
-// TestNoOutputHoldsASecret: not the help, not a usage error, and not what a checker says and shows that gets into NATS, then
-// cannot, then has nonsense for files.
+// TestNoOutputHoldsASecret: not the help, not a usage error, and not what a checker says and shows
+// that gets into NATS, then cannot, then has nonsense for files.
 func TestNoOutputHoldsASecret(t *testing.T) {
 	const canary = "CANARY"
 	environment := map[string]string{

@@ -1,8 +1,8 @@
 // Package daemon runs the parts of a command and stops them in order.
 //
-// A part runs until it is told to stop, finishes its work, and returns. Parts are given in the order of
-// their dependencies: each may need those before it, so they are stopped from the last to the first,
-// one at a time.
+// A part runs until it is told to stop, finishes its work, and returns. Parts are given in the
+// order of their dependencies: each may need those before it, so they are stopped from the last to
+// the first, one at a time.
 package daemon
 
 import (

@@ -21,9 +21,9 @@ const (
 	stopTimeout = 5 * time.Second
 )
 
-// HTTP returns the part that serves handler on listener, with TLS if the listener has it. Told to stop,
-// it accepts no more connections, finishes open requests within 5 s, and cuts off the rest. Each of
-// tune may change the server's own bounds.
+// HTTP returns the part that serves handler on listener, with TLS if the listener has it. Told to
+// stop, it accepts no more connections, finishes open requests within 5 s, and cuts off the rest.
+// Each of tune may change the server's own bounds.
 func HTTP(
 	name string, listener net.Listener, handler http.Handler, log *slog.Logger,
 	tune ...func(*http.Server),
@@ -31,8 +31,8 @@ func HTTP(
 	return httpPart(name, listener, handler, log, nil, tune)
 }
 
-// lingering closes the listener and keeps answering on open connections for a while, until ctx is done
-// at most.
+// lingering closes the listener and keeps answering on open connections for a while, until ctx is
+// done at most.
 type lingering func(ctx context.Context, listener net.Listener)
 
 // httpPart is HTTP that calls linger, if it is not nil, before the server stops.

@@ -13,9 +13,9 @@ import (
 	"github.com/offpath-io/offpath/internal/flags"
 )
 
-// Origins are the sites whose pages may send requests to a daemon, as browsers name them in the header
-// Origin, separated by commas; "*" is all of them. The zero value is none: programs send no such
-// header.
+// Origins are the sites whose pages may send requests to a daemon, as browsers name them in the
+// header Origin, separated by commas; "*" is all of them. The zero value is none: programs send no
+// such header.
 type Origins string
 
 // AddFlags adds the flag --allow-origin, for what a daemon serves over HTTP.
@@ -38,8 +38,8 @@ func parseOrigins(text string) (Origins, error) {
 }
 
 // Guard answers requests from pages of other sites with 403. It ignores whether Host is the same: a
-// site can give its own name the address of this daemon (DNS rebinding), and these APIs have no pages
-// of their own.
+// site can give its own name the address of this daemon (DNS rebinding), and these APIs have no
+// pages of their own.
 func (o Origins) Guard(h http.Handler) http.Handler {
 	known := strings.Split(string(o), ",")
 	foreign := func(site string) bool {

@@ -13,7 +13,8 @@ import (
 	"github.com/offpath-io/offpath/internal/tlsfiles"
 )
 
-// TLS are the files of one listener, the values of its flags. The zero value is a listener without TLS.
+// TLS are the files of one listener, the values of its flags. The zero value is a listener without
+// TLS.
 type TLS struct {
 	// Cert is the listener's certificate, and Key its key.
 	Cert, Key string
@@ -42,8 +43,8 @@ func (t TLS) Check(name string) error {
 	return nil
 }
 
-// Listen opens a TCP listener, with TLS if there are files for it; flag is the name of the flag with
-// the address. [HTTP], [Credentials] and [URL] notice its TLS.
+// Listen opens a TCP listener, with TLS if there are files for it; flag is the name of the flag
+// with the address. [HTTP], [Credentials] and [URL] notice its TLS.
 func (t TLS) Listen(files *tlsfiles.Files, flag, address string) (net.Listener, error) {
 	if t == (TLS{}) {
 		return Listen(address)

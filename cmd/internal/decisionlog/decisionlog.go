@@ -1,11 +1,13 @@
 // Package decisionlog writes down who was turned away: when, how often, and by which rule.
 //
-// Checks tell a [Log] of each denial, in about 0.1 µs and without waiting for anybody. It adds the denials of one *key* under one rule
-// within a second up to one *entry*, so that a flood from one caller is one line a second, and nothing of it is lost. Entries go to
-// one or more [Sink]s, each with a queue of its own. Whatever is bounded here drops when it is full, and counts what it drops.
+// Checks tell a [Log] of each denial, in about 0.1 µs and without waiting for anybody. It adds the
+// denials of one *key* under one rule within a second up to one *entry*, so that a flood from one
+// caller is one line a second, and nothing of it is lost. Entries go to one or more [Sink]s, each
+// with a queue of its own. Whatever is bounded here drops when it is full, and counts what it
+// drops.
 //
-// The pieces in the order in which a denial meets them: decisionlog.go (adding up), entry.go (a line), queue.go (to a sink),
-// lines.go and stream.go (the sinks).
+// The pieces in the order in which a denial meets them: decisionlog.go (adding up), entry.go (a
+// line), queue.go (to a sink), lines.go and stream.go (the sinks).
 package decisionlog
 
 import (
@@ -38,13 +40,16 @@ type Options struct {
 	Sample float64
 	// Hashed says that keys are hashes.
 	Hashed bool
-	// Limit returns the limit of the rule whose counter has this name; 0 if there is none any more. Nil: entries name none.
+	// Limit returns the limit of the rule whose counter has this name; 0 if there is none any more.
+	// Nil: entries name none.
 	Limit func(rule string) int64
 	// Sinks take entries.
 	Sinks []Sink
-	// MaxKeys bounds the keys that denials are added up for within a second, about 200 bytes each beside their text. Default 65,536.
+	// MaxKeys bounds the keys that denials are added up for within a second, about 200 bytes each
+	// beside their text. Default 65,536.
 	MaxKeys int
-	// MaxQueued bounds the entries that wait for each sink, and 300 bytes for each of that many their text. Default 65,536.
+	// MaxQueued bounds the entries that wait for each sink, and 300 bytes for each of that many
+	// their text. Default 65,536.
 	MaxQueued int
 	// StopTimeout is how long what waits may take to be written at the end. Default 2 s.
 	StopTimeout time.Duration
@@ -102,7 +107,8 @@ func New(o Options) *Log {
 	return l
 }
 
-// Denied takes so many denials of a key under a rule. It keeps nothing of the key. It is for check.Options.OnDenied.
+// Denied takes so many denials of a key under a rule. It keeps nothing of the key. It is for
+// check.Options.OnDenied.
 func (l *Log) Denied(rule, key string, decisions int64) {
 	if n := l.sample(decisions); n < decisions {
 		l.unsampled.Add(decisions - n)
@@ -175,8 +181,8 @@ func (l *Log) flush() {
 	}
 }
 
-// swap takes what a stripe has, and leaves it the map of the time before, which has to be empty by now. The result is good until the
-// next call.
+// swap takes what a stripe has, and leaves it the map of the time before, which has to be empty by
+// now. The result is good until the next call.
 func (s *stripe) swap() map[id]*tally {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -184,13 +190,13 @@ func (s *stripe) swap() map[id]*tally {
 	return s.spare
 }
 
-// Stats are what became of the denials that were told of, by sink: told of = Unsampled + Written + Dropped + Waiting + those
-// of the last second.
+// Stats are what became of the denials that were told of, by sink: told of = Unsampled + Written +
+// Dropped + Waiting + those of the last second.
 type Stats struct {
 	// Sink is its name.
 	Sink string
-	// Written denials are in the sink. Dropped ones found no room, or were left when the log stopped. Unsampled ones were not
-	// drawn. Waiting ones are in the queue.
+	// Written denials are in the sink. Dropped ones found no room, or were left when the log
+	// stopped. Unsampled ones were not drawn. Waiting ones are in the queue.
 	Written, Dropped, Unsampled, Waiting int64
 }
 

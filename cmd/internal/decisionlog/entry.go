@@ -7,7 +7,8 @@ import (
 
 // Entry is what became of one key under one rule within about a second, as a line of JSON has it.
 type Entry struct {
-	// Time is when the first of the denials was noted, Until when they were added up: both by the checker's own clock.
+	// Time is when the first of the denials was noted, Until when they were added up: both by the
+	// checker's own clock.
 	Time  time.Time `json:"time"`
 	Until time.Time `json:"until"`
 	// Checker has turned away.

@@ -22,8 +22,8 @@ const (
 	// lineText is what a line takes, in bytes: queues have room for so many of it. One with a long
 	// key that JSON has to escape takes ten times as much, and who makes up keys can make up such.
 	lineText = 300
-	// writeTimeout bounds one write, retryEvery is the time between two, and stopTimeout the default
-	// of how long all of it may take at the end.
+	// writeTimeout bounds one write, retryEvery is the time between two, and stopTimeout the
+	// default of how long all of it may take at the end.
 	writeTimeout = 5 * time.Second
 	retryEvery   = time.Second
 	stopTimeout  = 2 * time.Second

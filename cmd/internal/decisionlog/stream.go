@@ -10,7 +10,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// Stream is the sink that publishes to a stream in NATS JetStream, as messages of one or more lines each.
+// Stream is the sink that publishes to a stream in NATS JetStream, as messages of one or more lines
+// each.
 type Stream struct {
 	conn    func() *nats.Conn
 	config  jetstream.StreamConfig
@@ -34,8 +35,8 @@ type StreamOptions struct {
 	// MaxBytes and MaxAge bound the stream if this checker creates it: the oldest goes first.
 	MaxBytes int64
 	MaxAge   time.Duration
-	// OthersMake says that this checker does not create it, since accounts would not let it: who may create a stream may have it
-	// publish to any subject.
+	// OthersMake says that this checker does not create it, since accounts would not let it: who
+	// may create a stream may have it publish to any subject.
 	OthersMake bool
 }
 
@@ -60,8 +61,8 @@ func configOf(namespace string, bytes int64, age time.Duration) jetstream.Stream
 	}
 }
 
-// Make creates the stream of a namespace with the default bounds, for checkers that may not. One that is there is left as it is.
-// What a server answers takes as long as ctx lets it.
+// Make creates the stream of a namespace with the default bounds, for checkers that may not. One
+// that is there is left as it is. What a server answers takes as long as ctx lets it.
 func Make(ctx context.Context, conn *nats.Conn, namespace string) error {
 	js, err := jetstream.New(conn)
 	if err != nil {
@@ -83,8 +84,9 @@ func Make(ctx context.Context, conn *nats.Conn, namespace string) error {
 // Name is "nats".
 func (*Stream) Name() string { return "nats" }
 
-// Write publishes one message, and waits until it is stored. The number lets the stream know a repeat. A stream that is missing
-// is created, unless others make it; one that is there is left as it is.
+// Write publishes one message, and waits until it is stored. The number lets the stream know a
+// repeat. A stream that is missing is created, unless others make it; one that is there is left as
+// it is.
 func (s *Stream) Write(ctx context.Context, number uint64, lines []byte) error {
 	js, err := jetstream.New(s.conn())
 	if err != nil {

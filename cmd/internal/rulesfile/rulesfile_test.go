@@ -23,7 +23,8 @@ func TestUnreadable(t *testing.T) {
 	}
 }
 
-// The files of a directory make one text, with the same rules, if envoyproxy/ratelimit's format allows it.
+// The files of a directory make one text, with the same rules, if envoyproxy/ratelimit's format
+// allows it.
 func TestDirectory(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name, text string) {
@@ -46,7 +47,8 @@ func TestDirectory(t *testing.T) {
 	}
 }
 
-// Files that are too long for one text, with what is put between them, are not blamed for their format.
+// Files that are too long for one text, with what is put between them, are not blamed for their
+// format.
 func TestTooLongForOneText(t *testing.T) {
 	dir := t.TempDir()
 	const theirs = "domain: %s\ndescriptors: [{key: a, rate_limit: {unit: day, requests_per_unit: 1}}]\n#"

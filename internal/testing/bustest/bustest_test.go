@@ -39,8 +39,8 @@ func newNATS(url string) nats { return nats{url, new([]*natsgo.Conn)} }
 
 func (n nats) connect(t *testing.T, name string) *natsgo.Conn {
 	t.Helper()
-	// Times of production are short: a machine that stands still would lose the connection, and with
-	// it what was sent.
+	// Times of production are short: a machine that stands still would lose the connection, and
+	// with it what was sent.
 	conn := must(natsbus.Connect(n.url, name, natsgo.Timeout(time.Minute), natsgo.FlusherTimeout(time.Minute)))(t)
 	t.Cleanup(conn.Close)
 	*n.conns = append(*n.conns, conn)

@@ -80,8 +80,8 @@ func TestNobodySpeaksForAnother(t *testing.T) {
 	} {
 		before := got.besides("ready ")
 		publish(t, conn, tt.subject, tt.reply, tt.body)
-		// Each subscription hands over one message after the other, so what comes after says that it
-		// has been there.
+		// Each subscription hands over one message after the other, so what comes after says that
+		// it has been there.
 		wait(t, "it has heard what was said before", sayReady())
 		if n := got.besides("ready ") - before; n != tt.want {
 			t.Errorf("%s: handed over %d times, want %d", tt.why, n, tt.want)

@@ -292,6 +292,24 @@ func Run(t testing.TB, command Command, env map[string]string, args ...string) (
 	return status, out.String(), errs.String()
 }
 
+// Ends returns a function that runs a command, which has to end with a status, with these words on
+// stderr, on stdout if the status is 0, and nothing on the other one; and never with the secret.
+func Ends(
+	command Command, secret string,
+) func(t *testing.T, env map[string]string, args []string, want int, words string) {
+	return func(t *testing.T, env map[string]string, args []string, want int, words string) {
+		t.Helper()
+		status, told, other := Run(t, command, env, args...)
+		if want != 0 {
+			told, other = other, told
+		}
+		if status != want || !strings.Contains(told, words) || other != "" {
+			t.Errorf("%q %v: status %d, want %d and %q in\n%s\nbeside %q", args, env, status, want, words, told, other)
+		}
+		HasNoSecret(t, told, secret)
+	}
+}
+
 // Buffer is a bytes.Buffer for several goroutines: a program writes to it while a test reads.
 type Buffer struct {
 	mu sync.Mutex

@@ -9,13 +9,15 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 )
 
-// NATSOptions says what to start. The zero value starts a silent server for core NATS on a free port.
+// NATSOptions says what to start. The zero value starts a silent server for core NATS on a free
+// port.
 type NATSOptions struct {
 	// Port of 127.0.0.1 to listen on; 0 picks a free one.
 	Port int
 	// JetStream turns it on. Its files are in a temporary directory that Stop removes.
 	JetStream bool
-	// Configure, if it is set, may change anything else of the server whenever that starts: TLS, accounts, users.
+	// Configure, if it is set, may change anything else of the server whenever that starts: TLS,
+	// accounts, users.
 	Configure func(*server.Options)
 	// Logger gets what the server says, without its debugging; nil: nobody does.
 	Logger *slog.Logger
@@ -23,8 +25,8 @@ type NATSOptions struct {
 	tune func(*server.Options) // nil: nothing else
 }
 
-// NATS is a real nats-server that runs within this process. It handles no signals. Its methods may be called from any
-// goroutine.
+// NATS is a real nats-server that runs within this process. It handles no signals. Its methods may
+// be called from any goroutine.
 type NATS struct {
 	options NATSOptions
 
@@ -53,8 +55,8 @@ func StartNATS(options NATSOptions) (*NATS, error) {
 // URL returns the server's address as a nats:// URL. It stays the same over restarts.
 func (n *NATS) URL() string { return "nats://" + address(n.options.Port) }
 
-// Stop closes all connections, ends the server and removes its files. To stop a stopped server is no error. Restart
-// may start it again, with nothing.
+// Stop closes all connections, ends the server and removes its files. To stop a stopped server is
+// no error. Restart may start it again, with nothing.
 func (n *NATS) Stop() error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -62,8 +64,8 @@ func (n *NATS) Stop() error {
 	return n.dir.remove()
 }
 
-// Restart closes all connections, ends the server, if it runs, and starts it again on the same port. JetStream keeps
-// what it has stored.
+// Restart closes all connections, ends the server, if it runs, and starts it again on the same
+// port. JetStream keeps what it has stored.
 func (n *NATS) Restart() error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -74,7 +76,8 @@ func (n *NATS) Restart() error {
 	return nil
 }
 
-// Reload gives the running server other settings, as "nats-server --signal reload" does, until it is restarted.
+// Reload gives the running server other settings, as "nats-server --signal reload" does, until it
+// is restarted.
 func (n *NATS) Reload(change func(*server.Options)) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()

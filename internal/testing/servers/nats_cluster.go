@@ -11,8 +11,8 @@ import (
 // clusterName is what the servers of a cluster call it.
 const clusterName = "offpath-test"
 
-// StartNATSCluster starts so many nats-servers that are routed to each other, without JetStream. Each may be stopped and
-// restarted on its own, and keeps its addresses.
+// StartNATSCluster starts so many nats-servers that are routed to each other, without JetStream.
+// Each may be stopped and restarted on its own, and keeps its addresses.
 func StartNATSCluster(n int) ([]*NATS, error) {
 	return onFreePort(func(port int) ([]*NATS, error) { return startNATSCluster(n, port) })
 }
@@ -38,7 +38,8 @@ func startNATSCluster(n int, routes ...int) (cluster []*NATS, err error) {
 	return cluster, nil
 }
 
-// joinCluster makes the options those of one server of a cluster, given the ports of all servers' routes.
+// joinCluster makes the options those of one server of a cluster, given the ports of all servers'
+// routes.
 func joinCluster(o *server.Options, own int, routes []int) {
 	o.ServerName = fmt.Sprintf("%s-%d", clusterName, own)
 	o.Cluster = server.ClusterOpts{Name: clusterName, Host: host, Port: routes[own]}

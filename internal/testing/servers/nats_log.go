@@ -9,7 +9,8 @@ import (
 	"sync"
 )
 
-// natsLog is a nats-server's logger. The server reports a failed start nowhere else, so it keeps the first fatal one.
+// natsLog is a nats-server's logger. The server reports a failed start nowhere else, so it keeps
+// the first fatal one.
 type natsLog struct {
 	to *slog.Logger // nil: to nobody
 
@@ -17,7 +18,8 @@ type natsLog struct {
 	fatal error
 }
 
-// failure returns what the server could not start for, or nil. It is errPortTaken if another process has the port.
+// failure returns what the server could not start for, or nil. It is errPortTaken if another
+// process has the port.
 func (l *natsLog) failure() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()

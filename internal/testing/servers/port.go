@@ -12,9 +12,10 @@ import (
 // host is where every server of this package listens.
 const host = "127.0.0.1"
 
-// Ports are drawn from below the ephemeral range (32768 and up on Linux), and so are the cluster bus ports above them.
-// A port that the system had chosen would be an ephemeral one: while the server is down for a restart, any outgoing
-// connection of this machine may be given it as its own port, even a client's that tries to reach this very server.
+// Ports are drawn from below the ephemeral range (32768 and up on Linux), and so are the cluster
+// bus ports above them. A port that the system had chosen would be an ephemeral one: while the
+// server is down for a restart, any outgoing connection of this machine may be given it as its own
+// port, even a client's that tries to reach this very server.
 const (
 	lowestPort = 10000
 	portSpan   = 12000

@@ -37,8 +37,8 @@ type Program struct {
 }
 
 // StartProgram starts a program on a free port and returns once that accepts connections. The
-// context bounds the start, not the program's life. The error says what to install if there is none,
-// and ends with the last of what it has printed if it does not start.
+// context bounds the start, not the program's life. The error says what to install if there is
+// none, and ends with the last of what it has printed if it does not start.
 func StartProgram(ctx context.Context, options ProgramOptions) (*Program, error) {
 	path, err := findProgram(options.Name)
 	if err != nil {
@@ -116,7 +116,8 @@ func (p *Program) Running() bool { return p.process().running() }
 // Kill ends it at once, as a crash would.
 func (p *Program) Kill() error { return p.process().kill() }
 
-// ExitStatus is that of a program that has ended by itself or in order; -1 if it was killed, or runs.
+// ExitStatus is that of a program that has ended by itself or in order; -1 if it was killed, or
+// runs.
 func (p *Program) ExitStatus() int {
 	if proc := p.process(); !proc.running() {
 		return proc.cmd.ProcessState.ExitCode()

@@ -15,8 +15,8 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 )
 
-// adminClient returns a client that says what happened instead of trying again: the callers poll, and a server that is
-// down on purpose is no news for go-redis's log.
+// adminClient returns a client that says what happened instead of trying again: the callers poll,
+// and a server that is down on purpose is no news for go-redis's log.
 func adminClient(addr string) *redis.Client {
 	return redis.NewClient(&redis.Options{
 		Addr:                     addr,
@@ -34,8 +34,9 @@ func adminClient(addr string) *redis.Client {
 	})
 }
 
-// answers reports whether the process with this id answers PING, which it refuses while it loads a snapshot. That the
-// answer is not another server's matters only when two processes have raced for the port.
+// answers reports whether the process with this id answers PING, which it refuses while it loads a
+// snapshot. That the answer is not another server's matters only when two processes have raced for
+// the port.
 func answers(ctx context.Context, client *redis.Client, pid int) (bool, error) {
 	// A plain connection first: go-redis would log every refused one.
 	conn, err := net.DialTimeout("tcp", client.Options().Addr, answerTimeout)
@@ -66,7 +67,8 @@ func infoField(info, name string) string {
 	return ""
 }
 
-// SaveTo writes a snapshot of the data to a file, which RestartFrom can load. The server stands still meanwhile.
+// SaveTo writes a snapshot of the data to a file, which RestartFrom can load. The server stands
+// still meanwhile.
 func (r *Redis) SaveTo(ctx context.Context, path string) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -10,15 +10,18 @@ import (
 // slots is the number of hash slots of every Redis Cluster.
 const slots = 16384
 
-// RedisCluster is a private Redis Cluster of masters without replicas. Its methods may be called from any goroutine.
+// RedisCluster is a private Redis Cluster of masters without replicas. Its methods may be called
+// from any goroutine.
 type RedisCluster struct {
 	nodes []*Redis
 }
 
-// StartRedisCluster starts the given number of masters on loopback, shares the slots out evenly, and returns once every
-// node says that the cluster works. Redis itself waits 2 s before it does. The context bounds the start.
+// StartRedisCluster starts the given number of masters on loopback, shares the slots out evenly,
+// and returns once every node says that the cluster works. Redis itself waits 2 s before it does.
+// The context bounds the start.
 //
-// A dead node takes only its own slots with it (cluster-require-full-coverage no), provided that most masters live.
+// A dead node takes only its own slots with it (cluster-require-full-coverage no), provided that
+// most masters live.
 func StartRedisCluster(ctx context.Context, masters int) (*RedisCluster, error) {
 	if masters < 1 {
 		return nil, fmt.Errorf("start redis cluster: %d masters, want at least 1", masters)
@@ -43,7 +46,8 @@ func StartRedisCluster(ctx context.Context, masters int) (*RedisCluster, error) 
 	return c, nil
 }
 
-// assemble gives each node its slots and introduces the first to all others, who then tell each other.
+// assemble gives each node its slots and introduces the first to all others, who then tell each
+// other.
 func (c *RedisCluster) assemble(ctx context.Context) error {
 	for i, node := range c.nodes {
 		client := adminClient(node.Addr())
@@ -67,9 +71,9 @@ func (c *RedisCluster) assemble(ctx context.Context) error {
 	return nil
 }
 
-// WaitOK returns once every running node says that the cluster works: with all slots served if all nodes run, else with
-// those of the running ones. After a node's Restart this takes about 2 s more, though the node answers at once. It waits
-// a minute at the most.
+// WaitOK returns once every running node says that the cluster works: with all slots served if all
+// nodes run, else with those of the running ones. After a node's Restart this takes about 2 s more,
+// though the node answers at once. It waits a minute at the most.
 func (c *RedisCluster) WaitOK(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
 	defer cancel()
@@ -90,7 +94,8 @@ func (c *RedisCluster) WaitOK(ctx context.Context) error {
 	return nil
 }
 
-// waitClusterOK returns once the node says that the cluster works and that the field counts all slots.
+// waitClusterOK returns once the node says that the cluster works and that the field counts all
+// slots.
 func (r *Redis) waitClusterOK(ctx context.Context, coverage string) error {
 	client := adminClient(r.Addr())
 	defer client.Close()

@@ -77,8 +77,8 @@ func reorder(random *rand.Rand, shape window.Shape, batches []batch, now int64) 
 	}
 }
 
-// inOrder applies batches in the order of their times to a key of its own, and looks at it from when
-// the last one of them had to be there until nothing is left.
+// inOrder applies batches in the order of their times to a key of its own, and looks at it from
+// when the last one of them had to be there until nothing is left.
 func (b *bench) inOrder(key, name string, shape window.Shape, batches []batch) {
 	type step struct {
 		at     int64

@@ -79,7 +79,8 @@ func (a *Authority) Pair(name string) tls.Certificate {
 // Files are those of one side of TLS.
 type Files struct{ CA, Cert, Key string }
 
-// Dir writes files into a directory of the test: this authority's certificate, and a certificate of it for the name.
+// Dir writes files into a directory of the test: this authority's certificate, and a certificate of
+// it for the name.
 func (a *Authority) Dir(name string) Files {
 	a.t.Helper()
 	dir := a.t.TempDir()

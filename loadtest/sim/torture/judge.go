@@ -12,19 +12,20 @@ import (
 
 const (
 	// settled is for how long there must have been no fault before the tight bounds hold, and fresh
-	// for how long every checker must have known the fleet: what passed before is in no window then.
+	// for how long every checker must have known the fleet: what passed before is in no window
+	// then.
 	settled = 5 * second
 	fresh   = 2500 * ms
 	// clockError is how far checkers may be from the fleet's time (docs/protocol.md, Clocks).
 	clockError = 50 * time.Millisecond
-	// unheard is how long a hit can be unknown to others, by "The bound" of docs/accuracy.md, beside a
-	// fast interval: a round trip, the gathering, and the time between two alarms.
+	// unheard is how long a hit can be unknown to others, by "The bound" of docs/accuracy.md,
+	// beside a fast interval: a round trip, the gathering, and the time between two alarms.
 	unheard = 2*int64(oneWay) + gather + 4*ms
 	// few is how many hits limits of a few hundred and less go beyond that (docs/accuracy.md, What
 	// chance does, and Small limits).
 	few = 5
-	// remembered is for how long a checker that was killed may count as live: 15 s, but for the time
-	// in which an aggregator hears nobody (docs/protocol.md, How many checkers there are).
+	// remembered is for how long a checker that was killed may count as live: 15 s, but for the
+	// time in which an aggregator hears nobody (docs/protocol.md, How many checkers there are).
 	remembered = 15*second + faulty
 	// mostViolations of a seed are kept: one cause often has many effects.
 	mostViolations = 4

@@ -32,8 +32,8 @@ type Options struct {
 	// Progress, if not nil, is called after each seed, from one goroutine at a time, with how many
 	// are done.
 	Progress func(done, all int)
-	// Log, if not nil, is called with each fault as it happens: when, since the schedule's beginning,
-	// and for how long it is meant to last. It is for runs of one seed.
+	// Log, if not nil, is called with each fault as it happens: when, since the schedule's
+	// beginning, and for how long it is meant to last. It is for runs of one seed.
 	Log func(at, lasts time.Duration, fault string)
 
 	mutation mutation // of tests

@@ -144,8 +144,8 @@ func TestHashesThatAreMadeAnewExpire(t *testing.T) {
 	}
 }
 
-// Another era of groups begins when the node's clock is found to have been set, and not because calls
-// wait. Totals stay remembered.
+// Another era of groups begins when the node's clock is found to have been set, and not because
+// calls wait. Totals stay remembered.
 func TestErasOfTheNodesClock(t *testing.T) {
 	s, now := newShard(), int64(1e12)
 	for i, step := range []struct {

@@ -13,7 +13,8 @@ import (
 	"github.com/offpath-io/offpath/pkg/window"
 )
 
-// TestMemoryPerKey measures what a key with two live buckets takes in Redis, as docs/performance.md says:
+// TestMemoryPerKey measures what a key with two live buckets takes in Redis, as docs/performance.md
+// says:
 //
 //	go test -v -run TestMemoryPerKey ./pkg/aggregate/redisstore
 func TestMemoryPerKey(t *testing.T) {

@@ -7,8 +7,8 @@
 // time is ahead of this node's clock, are in the hash <ns>:config. Everything else belongs to a
 // shard s, and is kept on one node by the hash tag {s}:
 //
-//	<ns>:{s}:meta                      hash: generation, version, how many of its steps are leases, a
-//	                                   random id of the last batch, and when data was last found
+//	<ns>:{s}:meta                      hash: generation, version, how many of its steps are leases,
+//	                                   a random id of the last batch, and when data was last found
 //	                                   lost, and how much
 //	<ns>:{s}:ledger                    hash: <rule> NUL <outcome> → hits; never expires
 //	<ns>:{s}:mark:<epoch>              the highest sequence counted of a checker; lives a day

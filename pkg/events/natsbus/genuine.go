@@ -23,12 +23,12 @@ const otherAccount = "_R_."
 // genuine reports whether a message is from whom its subject names. The server's accounts see to
 // the subject; nobody but the worker looks at the rest, so it
 //
-//   - answers to the sender alone. A sender writes into its message where the answer is to go, and a
-//     worker may publish where the sender may not. Where a sender has an account of its own, the
-//     server has put a reply subject of its own in place of that, which leads back into the sender's
-//     account; no client may name one;
-//   - takes nothing in the name of an epoch that is not the sender's: its numbers would make the true one's reports look like
-//     repeats.
+//   - answers to the sender alone. A sender writes into its message where the answer is to go, and
+//     a worker may publish where the sender may not. Where a sender has an account of its own, the
+//     server has put a reply subject of its own in place of that, which leads back into the
+//     sender's account; no client may name one;
+//   - takes nothing in the name of an epoch that is not the sender's: its numbers would make the
+//     true one's reports look like repeats.
 //
 // What is not genuine is dropped without a word, as a message that never arrived would be.
 func (w *Worker) genuine(kind events.Kind, m *nats.Msg) bool {

@@ -83,7 +83,7 @@ func Connect(servers, name string, options ...nats.Option) (*nats.Conn, error) {
 // digits, '-' and '_'.
 func CheckName(name string) error {
 	if !token.MatchString(name) {
-		return fmt.Errorf("name %q: want 1 to 64 letters, digits, '-' or '_'", name)
+		return fmt.Errorf("name %.64q: want 1 to 64 letters, digits, '-' or '_'", name)
 	}
 	return nil
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/offpath-io/offpath/pkg/identity/httpidentity"
 )
 
-// Chi limits all that a router serves. Middlewares of Use run before chi has chosen a route, so it is asked; those of With and
-// Group run after, and then need no source.
+// Chi limits all that a router serves. Middlewares of Use run before chi has chosen a route, so it
+// is asked; those of With and Group run after, and then need no source.
 func Chi(checker httplimit.Checker) (http.Handler, error) {
 	router := chi.NewRouter()
 	route := func(r *http.Request) (string, bool) {

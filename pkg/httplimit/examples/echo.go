@@ -8,8 +8,8 @@ import (
 	"github.com/offpath-io/offpath/pkg/httplimit"
 )
 
-// Echo limits what a server has a route for. What ChargeOn makes goes around the whole server, which is an http.Handler: echo
-// answers errors when its middlewares have returned.
+// Echo limits what a server has a route for. What ChargeOn makes goes around the whole server,
+// which is an http.Handler: echo answers errors when its middlewares have returned.
 func Echo(checker httplimit.Checker) (http.Handler, error) {
 	limit, err := httplimit.New(checker, httplimit.Options{User: user})
 	if err != nil {

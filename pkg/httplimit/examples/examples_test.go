@@ -68,7 +68,8 @@ func get(t *testing.T, url, user string) (*http.Response, string, error) {
 	return daemontest.Fetch(t, http.DefaultClient, http.MethodGet, url, "", "X-User: "+user)
 }
 
-// Each family lets two of a user's requests pass, with headers, and answers the third, and lets others be.
+// Each family lets two of a user's requests pass, with headers, and answers the third, and lets
+// others be.
 func TestFamilies(t *testing.T) {
 	for _, f := range families {
 		t.Run(f.name, func(t *testing.T) {
@@ -94,7 +95,8 @@ func TestFamilies(t *testing.T) {
 					t.Errorf("request %d: %q %q", i, body, res.Header)
 				}
 			}
-			// One connection, many users: what a framework does with a request's memory afterwards changes no key.
+			// One connection, many users: what a framework does with a request's memory afterwards
+			// changes no key.
 			for i := range 100 {
 				for range 2 {
 					if res, _, err := get(t, url, fmt.Sprintf("user-with-a-long-name-that-is-no-short-key-%03d", i)); err != nil || res.StatusCode != 200 {

@@ -7,9 +7,10 @@ import (
 	"github.com/offpath-io/offpath/pkg/httplimit"
 )
 
-// Fiber limits what an app serves, by fiber's adaptor, which makes a copy of each request for net/http. It calls the next handler when
-// the middleware has returned, so ChargeOn sees no status; and a request that waits does not see its client leave.
-// There is no route before fiber has chosen; rules by path have to do.
+// Fiber limits what an app serves, by fiber's adaptor, which makes a copy of each request for
+// net/http. It calls the next handler when the middleware has returned, so ChargeOn sees no status;
+// and a request that waits does not see its client leave. There is no route before fiber has
+// chosen; rules by path have to do.
 func Fiber(checker httplimit.Checker) (*fiber.App, error) {
 	limit, err := httplimit.New(checker, httplimit.Options{User: user})
 	if err != nil {

@@ -8,8 +8,8 @@ import (
 	"github.com/offpath-io/offpath/pkg/httplimit"
 )
 
-// Gin limits what an engine has a route for. What ChargeOn makes goes around the whole engine, which is an http.Handler: gin's
-// handlers write to a writer of its own.
+// Gin limits what an engine has a route for. What ChargeOn makes goes around the whole engine,
+// which is an http.Handler: gin's handlers write to a writer of its own.
 func Gin(checker httplimit.Checker) (http.Handler, error) {
 	limit, err := httplimit.New(checker, httplimit.Options{User: user})
 	if err != nil {

@@ -15,8 +15,8 @@ import (
 	"github.com/offpath-io/offpath/pkg/identity"
 )
 
-// Failed logins are charged in each family where the status can be seen: of gin and echo, whose handlers leave it to the engine, around
-// the engine.
+// Failed logins are charged in each family where the status can be seen: of gin and echo, whose
+// handlers leave it to the engine, around the engine.
 func TestChargeOn(t *testing.T) {
 	const failures = "rules: [{name: failures, match: {outcome: failed, path: /login}, key: [user], limit: 2/day}]"
 	type middleware = func(http.Handler) http.Handler

@@ -97,8 +97,8 @@ func WaitingUnder(set *rules.Set) (w Waiting) {
 func (w Waiting) Any() bool { return w.turns || w.permits }
 
 // Decide decides about a hit of cost 1. It waits where the rules let callers wait: for a turn as
-// long as ctx lasts, for permits no longer than acquire (by default 20 ms), and not at all if acquire
-// is negative. When ctx ends, the decision is a denial.
+// long as ctx lasts, for permits no longer than acquire (by default 20 ms), and not at all if
+// acquire is negative. When ctx ends, the decision is a denial.
 func (w Waiting) Decide(
 	ctx context.Context, c Checker, attrs identity.Attributes, acquire time.Duration,
 ) check.Decision {

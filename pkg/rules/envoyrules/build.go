@@ -1,9 +1,11 @@
 package envoyrules
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 	"unicode"
@@ -15,12 +17,17 @@ import (
 // maxAdded bounds what precedence and replacement may add to all rules of a file together.
 const maxAdded = 200_000
 
+// maxPairs bounds the pairs of wildcards beside each other, or of one and a value, that begin
+// alike: so many take about as long as parsing does.
+const maxPairs = 50 * maxAdded
+
 // build turns descriptors into rules.
 type build struct {
 	list   []rules.Rule
 	places []place
 	limits []*limit // nil for a rule of no descriptor
 	added  int      // exclusions and replacements
+	pairs  int      // of siblings of which one covers the other
 }
 
 // way is what leads to a descriptor.
@@ -73,11 +80,15 @@ func (b *build) addEmpty(w way, doc *document) {
 }
 
 func (b *build) descend(from way, siblings []*descriptor) bool {
+	above, ok := b.above(siblings)
+	if !ok {
+		return false
+	}
 	for i, d := range siblings {
 		to := from.step(d)
 		attribute := to.match[len(to.match)-1].Name
-		for _, other := range d.above(i, siblings) {
-			to.exclude = append(to.exclude, other.condition(attribute))
+		for _, other := range above[i] {
+			to.exclude = append(to.exclude, siblings[other].condition(attribute))
 		}
 		if d.RateLimit != nil && !b.add(to, d) || !b.descend(to, d.Descriptors) {
 			return false
@@ -137,26 +148,98 @@ func pattern(parts []string) string {
 	return b.String()
 }
 
-// above are those of the descriptors beside d that requests go to rather than to d: a value before
-// wildcards, wildcards in the order of the file, and these before a key alone. It leaves out most
-// of those that no request of d goes to.
-func (d *descriptor) above(place int, siblings []*descriptor) []*descriptor {
-	if d.Value != "" && !d.wildcard() {
-		return nil
-	}
-	prefix, _, _ := strings.Cut(d.Value, "*")
-	var list []*descriptor
-	for i, other := range siblings {
-		if other.Key != d.Key || other == d || other.Value == "" {
-			continue
+// sibling is one of several descriptors beside each other.
+type sibling struct {
+	*descriptor
+	place int
+	kind  int
+	start string // of its values: up to the first wildcard
+}
+
+// Kinds of siblings, in the order in which requests go to them.
+const (
+	oneValue = iota
+	wildcard
+	keyAlone
+)
+
+func (s *sibling) precedes(other *sibling) bool {
+	return cmp.Or(cmp.Compare(s.kind, other.kind), cmp.Compare(s.place, other.place)) < 0
+}
+
+// covers reports whether all values of the other one begin as those of this one do.
+func (s *sibling) covers(other *sibling) bool {
+	return s.Key == other.Key && strings.HasPrefix(other.start, s.start)
+}
+
+// above lists for each of the siblings the places of those that requests go to rather than to it: a
+// value before wildcards, wildcards in the order of the file, and these before a key alone. It
+// leaves out most of those that no request of it goes to, and all for a descriptor without limits.
+// It reports false if there are too many.
+//
+// Siblings are sorted, so that those that cover one are the last before it that cover each other:
+// only pairs that begin alike are compared.
+func (b *build) above(siblings []*descriptor) (above [][]int, ok bool) {
+	above = make([][]int, len(siblings))
+	added := b.added
+	var covering []*sibling // each by those before it
+	for _, s := range sorted(siblings) {
+		for len(covering) > 0 && !covering[len(covering)-1].covers(s) {
+			covering = covering[:len(covering)-1]
 		}
-		start, _, too := strings.Cut(other.Value, "*")
-		overlap := strings.HasPrefix(start, prefix) || too && strings.HasPrefix(prefix, start)
-		if overlap && (!too || d.Value == "" || i < place) {
-			list = append(list, other)
+		if b.pairs += len(covering); b.pairs > maxPairs {
+			s.refuse(fmt.Sprintf("descriptor: too many wildcards of these files begin alike: want at most "+
+				"%d pairs", maxPairs))
+			return nil, false
+		}
+		for _, first := range covering {
+			last := s
+			if !first.precedes(last) {
+				first, last = last, first
+			}
+			if last.RateLimit == nil && len(last.Descriptors) == 0 {
+				continue // there is no rule to exclude from
+			}
+			if added++; added > maxAdded {
+				return nil, b.refuseAdded(last.descriptor)
+			}
+			above[last.place] = append(above[last.place], first.place)
+		}
+		if s.kind != oneValue {
+			covering = append(covering, s)
 		}
 	}
-	return list
+	for _, places := range above {
+		slices.Sort(places)
+	}
+	return above, true
+}
+
+// sorted puts each sibling after those that cover it.
+func sorted(siblings []*descriptor) []*sibling {
+	all := make([]*sibling, len(siblings))
+	for i, d := range siblings {
+		start, _, wild := strings.Cut(d.Value, "*")
+		all[i] = &sibling{descriptor: d, place: i, start: start}
+		switch {
+		case d.Value == "":
+			all[i].kind = keyAlone
+		case wild:
+			all[i].kind = wildcard
+		}
+	}
+	slices.SortFunc(all, func(a, b *sibling) int {
+		return cmp.Or(cmp.Compare(a.Key, b.Key), cmp.Compare(a.start, b.start),
+			cmp.Compare(b.kind, a.kind), cmp.Compare(a.place, b.place))
+	})
+	return all
+}
+
+// refuseAdded refuses the descriptor with which there are too many exclusions. It returns false.
+func (b *build) refuseAdded(d *descriptor) bool {
+	d.refuse(fmt.Sprintf("descriptor: too many values stand beside the keys of these files: their "+
+		"rules would exclude more than %d", maxAdded))
+	return false
 }
 
 func (b *build) add(w way, d *descriptor) bool {
@@ -174,9 +257,7 @@ func (b *build) add(w way, d *descriptor) bool {
 		}
 	}
 	if b.added += len(r.Exclude); b.added > maxAdded {
-		d.refuse(fmt.Sprintf("descriptor: too many values stand beside the keys of "+
-			"these files: their rules would exclude more than %d", maxAdded))
-		return false
+		return b.refuseAdded(d)
 	}
 	b.list, b.limits = append(b.list, r), append(b.limits, l)
 	b.places = append(b.places, place{doc: d.doc, path: d.path})

@@ -8,6 +8,7 @@
 package envoyrules
 
 import (
+	"bytes"
 	"fmt"
 	"slices"
 	"strconv"
@@ -43,8 +44,8 @@ var Suffixes = []string{".yaml", ".yml"}
 type File struct {
 	// Name is in front of its mistakes and warnings; "" for none.
 	Name string
-	// Data is in offpath's own format, or in that of envoyproxy/ratelimit. There it may have several
-	// documents, each with a domain.
+	// Data is in offpath's own format, or in that of envoyproxy/ratelimit. There it may have
+	// several documents, each with a domain.
 	Data []byte
 }
 
@@ -80,18 +81,31 @@ func Read(data []byte) (*rules.Set, error) {
 
 // ReadFiles reads the rules of all files together, each in either format: that of rules.Parse, or
 // that of Import. Domains of several documents are merged. A rule of the own format refers to other
-// rules of its file alone. Every error is a *rules.Error, which lists all mistakes of all files.
+// rules of its file alone. A file beside others that is all commented out is left out with a
+// warning; one with nothing in it is a mistake, since its writer may have been interrupted. Every
+// error is a *rules.Error, which lists all mistakes of all files.
 func ReadFiles(files ...File) (*rules.Set, []Warning, error) {
 	r := new(reading)
+	var commentedOut []File
+	isTheirs := func(doc *strictyaml.Document) bool { return isDomain(doc.Fields()) }
 	for _, f := range files {
 		r.files = append(r.files, f.Name)
 		docs, mistake := strictyaml.ParseAll(f.Data)
-		isTheirs := func(doc *strictyaml.Document) bool { return isDomain(doc.Fields()) }
-		if mistake == nil && slices.ContainsFunc(docs, isTheirs) {
+		switch {
+		case mistake != nil && mistake.IsEmpty() && bytes.ContainsRune(f.Data, '#'):
+			commentedOut = append(commentedOut, f)
+		case mistake == nil && slices.ContainsFunc(docs, isTheirs):
 			r.parseTheirs(f)
-		} else {
+		default:
 			r.parseOurs(f)
 		}
+	}
+	for _, f := range commentedOut {
+		if len(commentedOut) == len(files) { // then there are no rules
+			r.parseOurs(f)
+			continue
+		}
+		r.warnings = append(r.warnings, Warning{f.Name, 1, 1, "all of it is commented out: it is left out"})
 	}
 	return r.finish()
 }

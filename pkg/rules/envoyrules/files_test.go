@@ -29,6 +29,38 @@ func TestFilesTogether(t *testing.T) {
 	}
 }
 
+// A file whose rules are all commented out does not refuse the others. One with nothing in it may
+// be a write that broke off, and one alone has no rules.
+func TestCommentedOut(t *testing.T) {
+	good, out := theirs("a.yaml", "d", "x"), File{"b.yaml", []byte("# domain: e\n---\n# descriptors: []\n")}
+	const warning = "b.yaml:1:1: all of it is commented out: it is left out"
+	for _, tt := range []struct {
+		why     string
+		files   []File
+		rules   int
+		warning string
+		err     string
+	}{
+		{"one of two", []File{good, out}, 1, warning, ""},
+		{"the first one", []File{out, good}, 1, warning, ""},
+		{"beside an empty one", []File{good, out, {"c.yaml", []byte(" \n")}}, 0, "", "c.yaml:1:1: is empty"},
+		{"beside one with a null", []File{good, {"c.yaml", []byte("---\n")}}, 0, "", "c.yaml:1:1: is empty"},
+		{"alone", []File{out}, 0, "", "b.yaml:2:1: is empty"},
+		{"both", []File{{"a.yaml", []byte("# a")}, out}, 0, "", "a.yaml:1:1: is empty"},
+	} {
+		set, warnings, err := ReadFiles(tt.files...)
+		if tt.err != "" {
+			if err == nil || !strings.HasPrefix(err.Error(), tt.err) {
+				t.Errorf("%s: got %v, want %s", tt.why, err, tt.err)
+			}
+			continue
+		}
+		if err != nil || len(set.Rules()) != tt.rules || len(warnings) != 1 || warnings[0].String() != tt.warning {
+			t.Errorf("%s: %v, %v", tt.why, err, warnings)
+		}
+	}
+}
+
 // All mistakes of all files are told, each with its file.
 func TestMistakesOfFiles(t *testing.T) {
 	for _, tt := range []struct {

@@ -9,7 +9,8 @@ import (
 	"github.com/offpath-io/offpath/pkg/rules"
 )
 
-// FuzzImport: no input panics, every refusal has a reason, and what was accepted is written and read as rules.
+// FuzzImport: no input panics, every refusal has a reason, and what was accepted is written and
+// read as rules.
 func FuzzImport(f *testing.F) {
 	files, err := filepath.Glob("testdata/*.yaml")
 	if err != nil || len(files) == 0 {

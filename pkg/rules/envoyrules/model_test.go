@@ -11,8 +11,9 @@ import (
 	"github.com/offpath-io/offpath/pkg/rules"
 )
 
-// choose walks the descriptors as envoyproxy/ratelimit documents: entry by entry, at each level the same value, or else the
-// first pattern that fits, or else the key alone; a limit counts only where the entries end.
+// choose walks the descriptors as envoyproxy/ratelimit documents: entry by entry, at each level the
+// same value, or else the first pattern that fits, or else the key alone; a limit counts only where
+// the entries end.
 func choose(list []*descriptor, entries []string) *descriptor {
 	key, value := entries[0], entries[1]
 	var best *descriptor

@@ -16,6 +16,7 @@ type reading struct {
 	places    []place // of the rules
 	documents []*document
 	refused   []rules.Error
+	warnings  []Warning // of no document
 }
 
 // document is one document of envoyproxy/ratelimit's format.
@@ -91,7 +92,7 @@ func (r *reading) finish() (*rules.Set, []Warning, error) {
 	if !r.wrong() {
 		set = r.newSet()
 	}
-	var warnings []Warning
+	warnings := r.warnings
 	for _, d := range r.documents {
 		for _, m := range d.Mistakes() {
 			r.refuse(d.file, m)

@@ -62,7 +62,8 @@ func TestAnchors(t *testing.T) {
 	}
 }
 
-// Names that are aliases, collections with a scalar's tag, and nesting without end are refused, soon.
+// Names that are aliases, collections with a scalar's tag, and nesting without end are refused,
+// soon.
 func TestHostileFiles(t *testing.T) {
 	const aliased = "domain: &key descriptors\ndescriptors:\n- key: a\n  *key :\n  - key: b\n"
 	var chain strings.Builder
@@ -93,6 +94,7 @@ func TestHostileFiles(t *testing.T) {
 		{"deep, with many mistakes", deep, "max depth"},
 		{"aliases of aliases", laughs(), "line 3, column 30: aliases make the file too large"},
 		{"a million overrides", many(), "their rules would exclude more than 200000"},
+		{"wildcards that begin alike, without limits", wildcards(5000, "{key: k, value: '*%d'}"), "too many wildcards of these files begin alike"},
 		{"merges of merges", merges, "line 4, column 32: aliases make the file too large"},
 		{"aliases of unknown fields", wrong, "aliases make the file too large"},
 		{"many merges of nothing", empty, "aliases make the file too large"},

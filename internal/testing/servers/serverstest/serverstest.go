@@ -1,6 +1,7 @@
 // Package serverstest starts the servers of package servers for the length of a test.
 //
-// A server that cannot be started fails the test; it never skips it, since a green run would then mean nothing.
+// A server that cannot be started fails the test; it never skips it, since a green run would then
+// mean nothing.
 package serverstest
 
 import (
@@ -41,7 +42,8 @@ func NATSWith(t testing.TB, options servers.NATSOptions) *servers.NATS {
 }
 
 // patience is how long a server may take for anything. The library's own bounds, 2 s for a
-// connection and 5 s for a request of JetStream, fail a test whose machine stands still for a while.
+// connection and 5 s for a request of JetStream, fail a test whose machine stands still for a
+// while.
 const patience = time.Minute
 
 // Connect returns a connection to the server at url, which comes back soon after the server does,
@@ -80,8 +82,8 @@ func DropBucket(t testing.TB, url, name string) {
 	}
 }
 
-// Address returns an address for a server that the test starts, stops and starts again. One that the
-// system chose could be given to any client as its own, while nobody listens there.
+// Address returns an address for a server that the test starts, stops and starts again. One that
+// the system chose could be given to any client as its own, while nobody listens there.
 func Address(t testing.TB) string {
 	t.Helper()
 	return must(servers.FreeAddress())(t)

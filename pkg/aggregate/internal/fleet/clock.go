@@ -68,8 +68,8 @@ const (
 	allowed = driftShare * int64(time.Millisecond)
 	// slack is by how much looks may contradict without a cause.
 	slack = int64(5 * time.Millisecond)
-	// delay is how long a message from another aggregator takes at most, as a rule, and how much time
-	// at most has passed from one Start to the next, unless this process stood still.
+	// delay is how long a message from another aggregator takes at most, as a rule, and how much
+	// time at most has passed from one Start to the next, unless this process stood still.
 	delay = int64(time.Second)
 	// good is the largest error of a look that sets anything at once; patience is how long to wait
 	// for such a look.

@@ -112,9 +112,9 @@ func TestClockStarts(t *testing.T) {
 	}
 }
 
-// The store's clock was set, and the one that knows that cannot record it or be measured yet, but is
-// heard: an aggregator that starts does not take the store's time for the fleet's. After a minute
-// without a way to find out it does.
+// The store's clock was set, and the one that knows that cannot record it or be measured yet, but
+// is heard: an aggregator that starts does not take the store's time for the fleet's. After a
+// minute without a way to find out it does.
 func TestClockStartsByNoStoreThatWasSet(t *testing.T) {
 	for _, step := range []int64{-14 * s, 14 * s} {
 		for _, recorded := range []int64{10 * s, 1000 * s} {

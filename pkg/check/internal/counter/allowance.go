@@ -4,7 +4,8 @@ import "github.com/offpath-io/offpath/pkg/window"
 
 // TakeOne is the common check, of a hit of cost 1: it takes one hit off the allowance, if a check
 // under limits with this stamp has left it, without the lock. left is how many more hits may pass;
-// negative if it has taken none. until is the end of the allowance. It is small enough to be inlined.
+// negative if it has taken none. until is the end of the allowance. It is small enough to be
+// inlined.
 func (counter *Counter) TakeOne(stamp uint64, now int64) (left, until int64) {
 	until = counter.Until.Load()
 	beyond := int64(counter.Beyond.Load() &^ Raised) // before the swap: a load after it would have to wait for it

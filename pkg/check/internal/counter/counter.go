@@ -88,8 +88,8 @@ func (counter *Counter) Key() string {
 	return unsafe.String(&counter.short[0], counter.length)
 }
 
-// hasKey returns whether this is the key's counter. Most keys are two words long, which may overlap:
-// to compare these takes 4 ns less than a call.
+// hasKey returns whether this is the key's counter. Most keys are two words long, which may
+// overlap: to compare these takes 4 ns less than a call.
 func (counter *Counter) hasKey(key string) bool {
 	n := uintptr(len(key))
 	if n-8 > 8 || n != uintptr(counter.length) {

@@ -17,11 +17,11 @@ const (
 	// forecastThreshold is the part of its limit from which a key gets a forecast. It counts as if
 	// every checker had as many unreported hits as this one.
 	forecastThreshold = 0.25
-	// forecastPart: at most one in so many of the keys that there may be has a forecast, which takes
-	// several times the memory of its counter, as callers choose how many keys there are. A key that
-	// is not known to have reached the threshold gets one only while there are fewer than half as
-	// many: in a large fleet any key may be beyond it with its first hit, as every checker might have
-	// one.
+	// forecastPart: at most one in so many of the keys that there may be has a forecast, which
+	// takes several times the memory of its counter, as callers choose how many keys there are. A
+	// key that is not known to have reached the threshold gets one only while there are fewer than
+	// half as many: in a large fleet any key may be beyond it with its first hit, as every checker
+	// might have one.
 	forecastPart = 4
 )
 
@@ -53,7 +53,8 @@ func (t *Limits) toThreshold(room int64) float64 {
 }
 
 // unheard returns how many of the hits that fit may pass without the lock where there are no
-// forecasts: up to the alarm threshold, from which on others should hear of the key, and all beyond.
+// forecasts: up to the alarm threshold, from which on others should hear of the key, and all
+// beyond.
 func unheard(t *Limits, room int64) int64 {
 	if room > t.Capacity/2 {
 		return room - t.Capacity/2
@@ -61,9 +62,9 @@ func unheard(t *Limits, room int64) int64 {
 	return room
 }
 
-// withoutForecast returns how many hits may pass without the lock if there are too many forecasts for
-// the counter, which has this much room, to get one: until it may, or as where there are none. It
-// returns 0 if it may now.
+// withoutForecast returns how many hits may pass without the lock if there are too many forecasts
+// for the counter, which has this much room, to get one: until it may, or as where there are none.
+// It returns 0 if it may now.
 func (c Locked) withoutForecast(t *Limits, room int64) int64 {
 	if !c.Group.foresees(t) || c.Group.Host.forecastCount.Load() < c.mostForecasts(t, room) {
 		return 0
@@ -123,8 +124,8 @@ func (c Locked) reserveForecast(t *Limits, room int64) bool {
 	return true
 }
 
-// mostForecasts returns the number of forecasts from which on the counter, with this much room, gets
-// none.
+// mostForecasts returns the number of forecasts from which on the counter, with this much room,
+// gets none.
 func (c Locked) mostForecasts(t *Limits, room int64) int64 {
 	most := max(c.Group.Host.Config.MaxLiveKeys/forecastPart, 1)
 	if t.toThreshold(room) > 0 {

@@ -12,9 +12,9 @@ import (
 // more than a hundredth of its limit is decided without one, too: others have admitted some such
 // requests or none, and seldom what is expected in the mean. The danger of both is that several
 // checkers use the same room, since a hit is known elsewhere only after some ms. So just below such
-// a limit a key's hits are *thinned* (the term is from point processes): a checker lets hits pass at
-// a rate that falls with the room, so that two checkers' hits seldom pass before either has heard of
-// the other's.
+// a limit a key's hits are *thinned* (the term is from point processes): a checker lets hits pass
+// at a rate that falls with the room, so that two checkers' hits seldom pass before either has
+// heard of the other's.
 //
 // Each checker takes its part of this rate by its part of the hits that have lately passed. So no
 // checker needs to know how many hits the others are asked for, and the parts add up to one however
@@ -49,8 +49,8 @@ const (
 	usualAnswerTime = int64(8e6)
 )
 
-// mayThin returns whether hits of this cost are thinned just below these limits: where fewer fit than
-// FewestForForecast.
+// mayThin returns whether hits of this cost are thinned just below these limits: where fewer fit
+// than FewestForForecast.
 func (g *Group) mayThin(t *Limits, cost int64) bool {
 	return g.isShared() && t.Capacity/FewestForForecast < cost && g.Shape.Kind != window.Leaky &&
 		!g.Host.Config.NoForecast
@@ -135,8 +135,8 @@ func (c Locked) applyThinning(t *Limits, at, cost int64) (thinned, passes bool) 
 }
 
 // weightOfOthers is the part of the others' recent hits that counts: less, the more evidence there
-// is that they have stopped. The evidence is own hits in a row, as each could have been any checker's,
-// and time, as others' hits, which cost as much, come at their part of the limit.
+// is that they have stopped. The evidence is own hits in a row, as each could have been any
+// checker's, and time, as others' hits, which cost as much, come at their part of the limit.
 func (c Locked) weightOfOthers(t *Limits, th *thinning, at, cost int64) float64 {
 	part := float64(th.others / (th.own + th.others))
 	expected := part * float64(t.Limit) * float64(max(at-th.heard, 0)) / float64(c.Group.Shape.Length)

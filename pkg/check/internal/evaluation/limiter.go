@@ -6,8 +6,8 @@ import (
 	"github.com/offpath-io/offpath/pkg/identity"
 )
 
-// CheckKeyNow decides by one limiter, about a key as the caller gives it, and writes the decision to
-// d, which must be zero.
+// CheckKeyNow decides by one limiter, about a key as the caller gives it, and writes the decision
+// to d, which must be zero.
 func CheckKeyNow(d *Decision, l *ruleset.Limiter, key string, cost int64) {
 	if t, now := l.Current.Load(), l.Group.Now(); t.IsPlain(key) {
 		CheckPlain(d, l, t, now, key, cost)

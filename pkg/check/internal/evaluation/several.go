@@ -39,8 +39,8 @@ func Check(d *Decision, h *counter.Host, p *ruleset.Compiled, now int64, attrs i
 	}
 }
 
-// takeAll decides by the allowances of all rules, without renewing them: most requests pass here. It
-// returns false, and has charged nothing, if an allowance is lacking.
+// takeAll decides by the allowances of all rules, without renewing them: most requests pass here.
+// It returns false, and has charged nothing, if an allowance is lacking.
 //
 // A hit that has been taken can be given back as long as no flush moves it into a report, so all
 // counters are locked but one. That is the one with the fewest key attributes, which the most

@@ -34,9 +34,9 @@ type Fleet struct {
 	Trail int64
 }
 
-// interval returns a time within which a key has an update, in ns: a fast interval, doubled until it
-// spans the time between two alarms of a large fleet. It grows in such steps because a longer one
-// clears the history: one more checker must not.
+// interval returns a time within which a key has an update, in ns: a fast interval, doubled until
+// it spans the time between two alarms of a large fleet. It grows in such steps because a longer
+// one clears the history: one more checker must not.
 func (f Fleet) interval() int64 {
 	t := f.FastInterval
 	for 0 < t && t < f.Trail {

@@ -101,11 +101,11 @@ const (
 	large   = 100 // checkers; in a smaller fleet each has many keys to report at once
 	// band is the part of the limit over which the part of hits that pass goes from 1 to 0.
 	band = 0.015
-	// Where updates are late, the band is at least as wide as latePart of the hits that are asked for
-	// meanwhile: all checkers decide by the same old counts, so any error in these would make all
-	// hits pass, or none, until the next update. (Without it, the count went 16 % over with 10,000
-	// checkers, and 14 % of the hits were falsely denied.) It is at most mostLate of the limit, so that
-	// all may pass while the window is far from full.
+	// Where updates are late, the band is at least as wide as latePart of the hits that are asked
+	// for meanwhile: all checkers decide by the same old counts, so any error in these would make
+	// all hits pass, or none, until the next update. (Without it, the count went 16 % over with
+	// 10,000 checkers, and 14 % of the hits were falsely denied.) It is at most mostLate of the
+	// limit, so that all may pass while the window is far from full.
 	latePart, mostLate = 0.3, 0.25
 	// The count is kept below the limit by a reserve, so that chance seldom takes it above: the
 	// standard deviation of the rounding at each checker times aim, and at most the part mostAim of

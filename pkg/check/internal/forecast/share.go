@@ -46,8 +46,8 @@ func newShare(checkers float64) share { return share{part: 1 / checkers} }
 func (s *share) isKnown() bool { return s.unrest < restless && s.own >= fewest }
 
 // estimate returns how many hits there are in all, when m are expected and this checker has seen n.
-// Far more than its part of m are growth if traffic is spread evenly. Where nearly all of it came to
-// others, it has rather moved.
+// Far more than its part of m are growth if traffic is spread evenly. Where nearly all of it came
+// to others, it has rather moved.
 func (s *share) estimate(m, n float64) float64 {
 	contradicts := s.contradicts(m, n)
 	switch {
@@ -121,9 +121,9 @@ func (s *share) observe(w Update, f Fleet, all float64) {
 	}
 }
 
-// wait keeps the share as it is for the next full rounds: what checkers have kept in an outage comes
-// in their reports, and updates have not told of all hits. Else each checker would take its own hits
-// of the outage for nearly all that there were.
+// wait keeps the share as it is for the next full rounds: what checkers have kept in an outage
+// comes in their reports, and updates have not told of all hits. Else each checker would take its
+// own hits of the outage for nearly all that there were.
 func (s *share) wait() {
 	if s.taken >= 0 { // or it would never learn behind a backlog that lasts
 		s.taken = -outageRounds

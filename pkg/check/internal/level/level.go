@@ -10,7 +10,8 @@
 //
 //   - when its own hits of a token bucket came, so that tokens come back in time;
 //   - when the next of its own hits in the queue of a leaky bucket has its turn;
-//   - the level of its own hits alone, for the time without aggregators, when it keeps to its share.
+//   - the level of its own hits alone, for the time without aggregators, when it keeps to its
+//     share.
 //
 // A State belongs to a counter, whose lock guards it, but has no reference to it: each call passes
 // the state of the counter in a [Situation]. A time is the fleet's, in ns, and lies in the

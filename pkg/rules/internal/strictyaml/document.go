@@ -21,8 +21,8 @@ import (
 // MaxSize is the most bytes of a document.
 const MaxSize = 1 << 20
 
-// maxDepth bounds how deep lists and mappings may be nested, by aliases too: a path to a place costs
-// as much. A rule has at most 64 attributes, each of which takes two levels in a file of
+// maxDepth bounds how deep lists and mappings may be nested, by aliases too: a path to a place
+// costs as much. A rule has at most 64 attributes, each of which takes two levels in a file of
 // envoyproxy/ratelimit.
 const maxDepth = 256
 
@@ -106,6 +106,9 @@ func ParseAll(text []byte) (all []*Document, m *Mistake) {
 	}
 	return nil, mistakeAt(1, 1, emptyDocument)
 }
+
+// IsEmpty reports whether the mistake is that there is nothing in the text, comments apart.
+func (m *Mistake) IsEmpty() bool { return m.Reason == emptyDocument }
 
 const emptyDocument = "is empty: want rules, such as " +
 	"rules: [{name: per-user, key: [user], limit: 15/second}]"

@@ -42,8 +42,8 @@ func PathText(path []any, list string) string {
 	return b.String()
 }
 
-// isEntry says whether a path leads to an entry of the list of that name, at the top of the document
-// or in an entry of such a list; attributes may have that name too.
+// isEntry says whether a path leads to an entry of the list of that name, at the top of the
+// document or in an entry of such a list; attributes may have that name too.
 func isEntry(path []any, list string) bool {
 	for i, step := range path {
 		if _, place := step.(int); place != (i%2 == 1) || !place && step != list {
