@@ -109,7 +109,7 @@ func (t *tortured) write(
 func printTortured(w io.Writer, r *torture.Result, took time.Duration) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "torture, simulated: seeds %d to %d, %d faults in %.0f virtual hours, %v\n\n",
-		r.First, r.First+uint64(max(r.Seeds, 1))-1, r.All(), r.VirtualSeconds/3600,
+		r.First, r.First+uint64(max(r.Seeds, 1))-1, r.AllFaults, r.VirtualSeconds/3600,
 		took.Round(time.Second/10))
 	table := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 	var names []string
@@ -126,8 +126,9 @@ func printTortured(w io.Writer, r *torture.Result, took time.Duration) error {
 		}
 	}
 	_ = table.Flush()
-	fmt.Fprintf(&b, "\nrequests  %d, admitted %d, of these strict %d\n",
-		r.Requests, r.Admitted, r.StrictHits)
+	fmt.Fprintf(&b, "\nrequests  %d, admitted %d\n", r.Requests, r.Admitted)
+	fmt.Fprintf(&b, "strict    %d hits, judged %.1f %% of them, in %d seeds all\n",
+		r.StrictHits, 100*float64(r.StrictJudged)/float64(max(r.StrictHits, 1)), r.StrictSeeds)
 	fmt.Fprintf(&b, "hits      late %d, refused %d, lost by kills %d, by the store %d, given up %d\n",
 		r.Late, r.Refused, r.LostByKills, r.LostByStore, r.GivenUp)
 	fmt.Fprintf(&b, "calm      %d hits, worst window %+.1f %%; with slow reports %d hits, %+.1f %%\n",

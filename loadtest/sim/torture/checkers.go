@@ -31,6 +31,7 @@ type life struct {
 	leaving    bool
 	skew       int64 // how far its own clock is ahead
 	slewed     int64 // until when it may take to follow a change of that while it ran
+	moved      int64 // how far the fleet's time has moved since the last good answer to a hello
 	asleep     int64 // own time of a wake-up after which no good answer has come to a hello; 0: none
 	wrong      int64 // when its idea of the fleet's time was last seen to be wrong
 
@@ -72,18 +73,18 @@ func (w *world) startChecker(s *slot) {
 			kind == events.KindRefresh && w.rand.IntN(2) == 0) {
 			return
 		}
-		receive := func() {
+		receive := func(waited bool) {
 			if kind == events.KindWelcome {
 				payload = w.welcome(l, payload)
 			}
-			l.answered(kind, payload, w.now+l.skew)
+			l.answered(kind, payload, w.now, waited)
 			l.Receive(kind, payload)
 		}
 		if w.now < s.paused {
-			l.inbox = append(l.inbox, receive)
+			l.inbox = append(l.inbox, func() { receive(true) })
 			return
 		}
-		receive()
+		receive(false)
 	})
 	s.life = l
 	w.lives = append(w.lives, l)
@@ -98,8 +99,11 @@ func (w *world) welcome(l *life, payload []byte) []byte {
 		panic(err)
 	}
 	off := (w.now+l.skew-m.GetSent())/2 + m.GetError()
-	if m.GetSent() > l.asleep && off < 10*ms { // a bad answer contradicts nothing
-		l.asleep = 0
+	if off < 10*ms { // a bad answer contradicts nothing
+		w.follow(l)
+		if m.GetSent() > l.asleep {
+			l.asleep = 0
+		}
 	}
 	if w.o.mutation == wrongFleetTime && l.slot.number == 0 {
 		m.Time += 200 * ms

@@ -30,7 +30,7 @@ func (w *world) watchTime() {
 }
 
 // keeps takes in that the keeper has recorded the fleet's time. Where it moves, checkers follow
-// from their next hello on, by 1/20 of the time.
+// by 1/20 of the time, from the second good answer to a hello on; see follow.
 func (w *world) keeps(recorded int64) {
 	off := max(recorded-w.shift, w.shift-recorded)
 	if w.lostTime || off > timeError {
@@ -39,15 +39,26 @@ func (w *world) keeps(recorded int64) {
 	w.shift = recorded
 	for _, s := range w.slots {
 		if s.life != nil && off > ms {
-			extend(&s.life.slewed, w.now+20*off+4*second)
+			s.life.moved += off
+			extend(&s.life.slewed, w.now+20*s.life.moved+4*second)
 		}
+	}
+}
+
+// follow takes in that a good answer to a hello comes to a checker, the first one since the fleet's
+// time moved.
+func (w *world) follow(l *life) {
+	if l.moved > 0 {
+		extend(&l.slewed, w.now+20*l.moved+2500*ms) // the next hello is 2 s later
+		l.moved = 0
 	}
 }
 
 // tells takes in what an aggregator tells of the fleet's time. One that starts, and has not heard
 // another one that knows it within half a second, takes the store's, whose clock may have been set
 // without a record of that (docs/protocol.md, Clocks, weak spots). Then the fleet's time has
-// stepped, and what depends on it is not judged until all agree on it again.
+// stepped, and what depends on it is not judged until all agree on it again. Strict limits of an
+// hour do not, unless an edge of an hour is between the times that are told.
 func (w *world) tells(k *worker, fleet, err int64) {
 	alone := !k.knows && w.now-k.told > second/2
 	k.knows, k.time = true, fleet-w.now
@@ -55,15 +66,22 @@ func (w *world) tells(k *worker, fleet, err int64) {
 	if alone {
 		most = int64(clockError)
 	}
-	if w.lostTime || max(off, -off) <= most+err {
+	if !w.lostTime {
+		if max(off, -off) <= most+err {
+			return
+		}
+		if !alone {
+			w.violate("fleet time", "aggregator %d is %v off, the store's clock %v, less %v on record",
+				k.number, time.Duration(off), time.Duration(w.store.ahead), w.store.offset)
+		}
+		w.lostTime = true
+		w.result.TimeSteps++
+	}
+	known, s := w.now+w.shift, firstRules[hour].Window
+	if s.Bucket(min(known, fleet)-5*second) == s.Bucket(max(known, fleet)+5*second) {
 		return
 	}
-	if !alone {
-		w.violate("fleet time", "aggregator %d is %v off, the store's clock %v, less %v on record",
-			k.number, time.Duration(off), time.Duration(w.store.ahead), w.store.offset)
-	}
-	w.lostTime = true
-	w.result.TimeSteps++
+	w.lostHour = true
 	for _, k := range w.keys {
 		k.exempt = true
 	}
@@ -84,7 +102,7 @@ func (w *world) agreeOnTime() {
 	}
 	fleet := w.store.ahead + int64(w.store.offset)
 	if max(most-fleet, fleet-least) <= 5*ms {
-		w.lostTime, w.shift = false, fleet
+		w.lostTime, w.lostHour, w.shift = false, false, fleet
 		for _, k := range w.keys { // what passed before was in other buckets
 			clear(k.counts)
 		}

@@ -41,6 +41,7 @@ type judge struct {
 	unsettled int64                  // when a checker last was not fresh, or its clock or rules wrong
 	tight     bool                   // the bounds of a fleet without faults hold
 	lostTime  bool                   // the fleet's time may have stepped with the store's clock
+	lostHour  bool                   // and it may have done so into another hour
 	shift     int64                  // how far the fleet's time is ahead of the true one
 	margin    int64                  // how far aggregators may be from it
 }
@@ -185,24 +186,32 @@ func (w *world) admit(l *life, k *key, r *rules.Rule) {
 	limit := w.rules.list[k.rule].Limit
 	switch k.rule {
 	case hour:
-		w.result.StrictHits++
-		if k.total > limit && !k.exempt {
+		if w.judgesStrict(!k.exempt) && k.total > limit {
 			w.violate("strict", "hit %d of %s passes at %s, the limit is %d", k.total, k.text, l.name, limit)
 		}
 	case turn:
-		w.result.StrictHits++
 		// A machine that was suspended spends permits until its first hello (Leases, weak spots).
 		if l.asleep != 0 {
 			k.asleepIn = bucket
 		}
 		c.settleEdge(limit, now, r.Window, w.margin)
-		if c.hits[0] > limit && bucket-w.lostIn > 1 && k.asleepIn != bucket && !w.lostTime {
+		knows := bucket-w.lostIn > 1 && k.asleepIn != bucket && !w.lostTime
+		if w.judgesStrict(knows) && c.hits[0] > limit {
 			w.violate("strict", "hit %d of %s passes at %s in a slice of 2 s, the limit is %d",
 				c.hits[0], k.text, l.name, limit)
 		}
 	default:
 		w.judgeAsync(l, k, r.Window, c)
 	}
+}
+
+// judgesStrict counts a hit of a strict rule, and whether it is held against the limit.
+func (w *world) judgesStrict(judged bool) bool {
+	w.result.StrictHits++
+	if judged {
+		w.result.StrictJudged++
+	}
+	return judged
 }
 
 // judgeAsync holds a count against the bound that is documented for the fleet's state.

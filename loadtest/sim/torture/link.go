@@ -30,10 +30,10 @@ func (s *store) sent(l *life, payload []byte) {
 	f := &l.flights[m.Shard]
 	if m.Sequence <= f.sequence {
 		f.repeated = f.repeated || !f.unheard
-		f.sent, f.unheard = s.world.now+l.skew, false
+		f.sent, f.unheard = s.world.now, false
 		return
 	}
-	*f = flight{sequence: m.Sequence, sent: s.world.now + l.skew}
+	*f = flight{sequence: m.Sequence, sent: s.world.now}
 	r := &report{of: l, hits: hitsOf(m)}
 	l.reported += r.hits
 	s.reports[reportID{l.epoch, m.Shard, m.Sequence}] = r
@@ -60,13 +60,14 @@ func hitsOf(m *events.Report) (hits int64) {
 // flight is a report that waits for its answer, or the last one.
 type flight struct {
 	sequence uint64
-	sent     int64 // own time; 0 when it was answered
+	sent     int64 // 0 when it was answered
 	repeated bool
 	unheard  bool // nobody listened: another sending is no repeat
 }
 
-// answered notes how long an answer took, as the checker does: so its fast interval is known.
-func (l *life) answered(kind events.Kind, payload []byte, now int64) {
+// answered notes how long an answer took, as the checker does: so its fast interval is known. It
+// notes none that waited while the process stood still, and no time by a clock that was set.
+func (l *life) answered(kind events.Kind, payload []byte, now int64, waited bool) {
 	switch kind {
 	case events.KindUnheard:
 		to, ok := events.ParseAddress(string(payload))
@@ -82,7 +83,7 @@ func (l *life) answered(kind events.Kind, payload []byte, now int64) {
 		if m.Sequence != f.sequence || f.sent == 0 || m.Error != "" {
 			return
 		}
-		if trip := now - f.sent; !f.repeated {
+		if trip := now - f.sent; !f.repeated && !waited {
 			if l.trip == 0 {
 				l.trip = trip
 			}

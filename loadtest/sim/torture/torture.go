@@ -15,7 +15,6 @@ package torture
 import (
 	"context"
 	"fmt"
-	"maps"
 	"runtime"
 	"runtime/debug"
 	"sync"
@@ -60,12 +59,19 @@ type Result struct {
 	// Seeds played, from First on; fewer than asked for if the run was interrupted.
 	Seeds int    `json:"seeds"`
 	First uint64 `json:"first_seed"`
-	// Faults that happened, by kind.
-	Faults map[string]int64 `json:"faults"`
+	// Faults that happened, by kind, and in all.
+	Faults    map[string]int64 `json:"faults"`
+	AllFaults int64            `json:"all_faults"`
 	// Requests asked and hits admitted, and what became of those that are in no count now.
-	Requests    int64 `json:"requests"`
-	Admitted    int64 `json:"admitted"`
-	StrictHits  int64 `json:"strict_hits"` // of the admitted
+	Requests int64 `json:"requests"`
+	Admitted int64 `json:"admitted"`
+	// StrictHits are those of the admitted that strict rules let pass. StrictJudged are those of them
+	// that were held against the limit: the store had not lost data that it had acknowledged, no
+	// machine that was suspended had passed some without knowing, and the slice of time was known.
+	StrictHits   int64 `json:"strict_hits"`
+	StrictJudged int64 `json:"strict_judged_hits"`
+	// StrictSeeds are those in which every hit of a strict rule was judged.
+	StrictSeeds int   `json:"strict_seeds"`
 	Late        int64 `json:"late"`
 	Refused     int64 `json:"refused"`
 	LostByKills int64 `json:"lost_by_kills"`
@@ -109,11 +115,14 @@ func (r *Result) add(o Result) {
 	}
 	for _, name := range kinds() {
 		r.Faults[name] += o.Faults[name]
+		r.AllFaults += o.Faults[name]
 	}
 	r.Seeds += o.Seeds
 	r.Requests += o.Requests
 	r.Admitted += o.Admitted
 	r.StrictHits += o.StrictHits
+	r.StrictJudged += o.StrictJudged
+	r.StrictSeeds += o.StrictSeeds
 	r.Late += o.Late
 	r.Refused += o.Refused
 	r.LostByKills += o.LostByKills
@@ -126,14 +135,6 @@ func (r *Result) add(o Result) {
 	r.CalmOver = max(r.CalmOver, o.CalmOver)
 	r.VirtualSeconds += o.VirtualSeconds
 	r.Violations = append(r.Violations, o.Violations...)
-}
-
-// All returns the number of faults.
-func (r *Result) All() (n int64) {
-	for v := range maps.Values(r.Faults) {
-		n += v
-	}
-	return n
 }
 
 // Run plays seeds on all cores, and adds up their results in order. If ctx is done before the end,
@@ -191,6 +192,9 @@ func play(o Options, seed uint64) (r Result) {
 		}
 		r = w.result
 		r.Seeds, r.VirtualSeconds = 1, time.Duration(w.now-w.start).Seconds()
+		if r.StrictJudged == r.StrictHits {
+			r.StrictSeeds = 1
+		}
 	}()
 	w.run()
 	return r

@@ -43,7 +43,7 @@ func (t *traffic) newKey(w *world, rule int) *key {
 	t.serial++
 	r := &firstRules[rule]
 	k := &key{
-		rule: rule, text: fmt.Sprint("k", t.serial), ends: never, exempt: w.lostTime,
+		rule: rule, text: fmt.Sprint("k", t.serial), ends: never, exempt: w.lostHour,
 		counts: make(map[window.Shape]*counts),
 	}
 	k.attrs = identity.Attributes{{Name: r.Key[0], Value: k.text}}

@@ -94,15 +94,16 @@ func (c *Clock) IsGuess() bool { return c.next < len(c.samples) && c.guess > int
 
 // Observe takes in a welcome that came at own time now and answers a hello sent at own time sent.
 // The aggregator read the fleet's time about half a round trip ago, and its own error was err. Of
-// the last observations the one with the smallest error counts; if all are bad, an older one, as
-// long as none of them contradicts it and it is still better, for all that the clocks may have
-// drifted since. Later ones than the first let the clock slew, unless they prove the first one
+// the last observations the one with the smallest error counts, unless two newer ones agree that the
+// time has moved since; if all are bad, an older one, as long as none of them contradicts it and it
+// is still better, for all that the clocks may have drifted since. Later ones than the first let the clock slew, unless they prove the first one
 // wrong, or all of the last ones say that it is far off.
 //
 // Observe returns by how much the clock has stepped, if hits that are not reported yet were dated
 // too late, or by a first guess. When a clock that is far behind steps forward, they were not: it
 // stood still for a while.
 func (c *Clock) Observe(sent, fleet, now, err int64) (step int64) {
+	c.refuted = false
 	trip := now - sent
 	if trip < 0 || trip > int64(LongestRoundTrip) {
 		return 0
@@ -111,6 +112,7 @@ func (c *Clock) Observe(sent, fleet, now, err int64) (step int64) {
 	c.refuted = c.known && c.best.contradicts(last, now)
 	c.samples[c.next%len(c.samples)] = last
 	c.next++
+	c.forgetRefuted(last)
 	best := c.samples[0]
 	for _, s := range c.samples[1:min(c.next, len(c.samples))] {
 		if s.err < best.err {
@@ -132,6 +134,24 @@ func (c *Clock) Observe(sent, fleet, now, err int64) (step int64) {
 		return min(c.step(), 0)
 	}
 	return 0
+}
+
+// forgetRefuted lets no sample count that the last one contradicts, and one between the two in the
+// same direction: the fleet's time has moved since. A single sample may be wrong itself. Samples
+// that are far off are left to isFarOff: slewing to them would not get there.
+func (c *Clock) forgetRefuted(last sample) {
+	samples := c.samples[:min(c.next, len(c.samples))]
+	for i, s := range samples {
+		if !s.contradicts(last, last.at) || distance(s.offset, last.offset) >= int64(farOff) {
+			continue
+		}
+		for _, o := range samples {
+			if s.at < o.at && o.at < last.at && s.contradicts(o, last.at) &&
+				(o.offset > s.offset) == (last.offset > s.offset) {
+				samples[i].err = unknownError
+			}
+		}
+	}
 }
 
 // step moves the offset to its target at once, and the time of the last tick with it.

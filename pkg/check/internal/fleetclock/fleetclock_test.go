@@ -237,3 +237,55 @@ func TestDrift(t *testing.T) {
 		}
 	}
 }
+
+// TestTwoNewerOnesRefuteTheBest: the fleet's time has moved, maybe while answers were slow, and a
+// checker follows from the second answer on that says so, even if none is better than the best of
+// before. (It took until that had left the last eight, 16 s.) One alone moves nothing, and two on
+// both sides do not.
+func TestTwoNewerOnesRefuteTheBest(t *testing.T) {
+	for _, test := range []struct {
+		why  string
+		offs []int64 // of answers that are as good as the first, in ms; 1000 is a slow one
+		want int64
+	}{
+		{"one", []int64{95}, 0},
+		{"two", []int64{95, 95}, 95},
+		{"two, behind", []int64{-95, -95}, -95},
+		{"two while it moves", []int64{50, 95, 95}, 95},
+		{"two on both sides", []int64{95, -95}, 0},
+		{"two that agree with the first", []int64{3, 3}, 0},
+		{"a slow one after two", []int64{95, 95, 1000}, 95},
+		{"one that was wrong", []int64{95, 0, 0}, 0},
+		{"two that are far off", []int64{5000, 5000}, 0},
+	} {
+		var c Clock
+		c.Observe(noon, noon+2*ms, noon+4*ms, 0)
+		now := noon
+		for _, off := range test.offs {
+			now += 2 * second
+			trip := 4 * ms
+			if off == 1000 {
+				trip, off = second, test.want+400
+			}
+			c.Observe(now-trip, now-trip/2+off*ms, now, 0)
+		}
+		if c.target != test.want*ms {
+			t.Errorf("%s: it goes to %d ms, want %d", test.why, c.target/ms, test.want)
+		}
+		if c.Slew(now + 4*second); c.Offset() != time.Duration(test.want*ms) {
+			t.Errorf("%s: offset %v, want %d ms", test.why, c.Offset(), test.want)
+		}
+	}
+}
+
+// TestATooSlowAnswerRefutesNothing, whatever the one before it did.
+func TestATooSlowAnswerRefutesNothing(t *testing.T) {
+	var c Clock
+	c.Observe(noon, noon, noon+2*ms, 0)
+	if c.Observe(noon+ms, noon+second, noon+3*ms, 0); !c.Refuted() {
+		t.Fatal("an answer that is 1 s off does not refute the best one")
+	}
+	if c.Observe(noon, noon, noon+int64(LongestRoundTrip)+1, 0); c.Refuted() {
+		t.Error("an answer that says nothing of the time refutes the best one")
+	}
+}
