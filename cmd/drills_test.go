@@ -22,9 +22,9 @@ import (
 	"github.com/offpath-io/offpath/internal/testing/servers/serverstest"
 )
 
-// TestDrills does what the drills of docs/operations_drills.md do to a fleet of real processes under load,
-// with a Prometheus that has deploy's alerts: those that the page names fire and then end, no
-// request fails, and counting goes on.
+// TestDrills does what the drills of docs/operations_drills.md do to a fleet of real processes
+// under load, with a Prometheus that has deploy's alerts: those that the page names fire and then
+// end, no request fails, and counting goes on.
 func TestDrills(t *testing.T) {
 	f := startDrilled(t)
 	f.await("nothing")

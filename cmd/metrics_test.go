@@ -22,8 +22,8 @@ func TestMetricsAreDocumented(t *testing.T) {
 	const user = "someone-private"
 	f := &fleet{T: t, nats: serverstest.NATS(t).URL(), redis: serverstest.Redis(t).URL()}
 	aggregator := f.startAggregator()
-	// The log, the cache, and files of certificates and of envoyproxy/ratelimit have metrics only where
-	// they are in use.
+	// The log, the cache, and files of certificates and of envoyproxy/ratelimit have metrics only
+	// where they are in use.
 	pair := tlsfilestest.NewAuthority(t, "listeners").Dir("checker")
 	rules := t.TempDir() // of both formats
 	own, err := os.ReadFile("../deploy/rules.yaml")

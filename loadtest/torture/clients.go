@@ -45,8 +45,8 @@ func newClients(httpAddress, grpcAddress string, trust *x509.CertPool) (*clients
 	}, nil
 }
 
-// keepAlive is how long a connection waits for its next request: less than a server waits for the first
-// one, or both may give up and begin at the same moment.
+// keepAlive is how long a connection waits for its next request: less than a server waits for the
+// first one, or both may give up and begin at the same moment.
 const keepAlive = 2 * time.Second
 
 func (c *clients) close() {

@@ -259,8 +259,8 @@ func (c *campaign) patience(d time.Duration) time.Duration {
 	return d
 }
 
-// clockWithin is how far a checker's clock may be off at rest. Set clocks are noticed as well as round
-// trips allow.
+// clockWithin is how far a checker's clock may be off at rest. Set clocks are noticed as well as
+// round trips allow.
 func (c *campaign) clockWithin() time.Duration {
 	if c.o.Untimed {
 		return 250 * time.Millisecond

@@ -65,9 +65,10 @@ type Result struct {
 	// Requests asked and hits admitted, and what became of those that are in no count now.
 	Requests int64 `json:"requests"`
 	Admitted int64 `json:"admitted"`
-	// StrictHits are those of the admitted that strict rules let pass. StrictJudged are those of them
-	// that were held against the limit: the store had not lost data that it had acknowledged, no
-	// machine that was suspended had passed some without knowing, and the slice of time was known.
+	// StrictHits are those of the admitted that strict rules let pass. StrictJudged are those of
+	// them that were held against the limit: the store had not lost data that it had acknowledged,
+	// no machine that was suspended had passed some without knowing, and the slice of time was
+	// known.
 	StrictHits   int64 `json:"strict_hits"`
 	StrictJudged int64 `json:"strict_judged_hits"`
 	// StrictSeeds are those in which every hit of a strict rule was judged.

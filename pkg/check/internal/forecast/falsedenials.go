@@ -30,8 +30,8 @@ import (
 //
 // Denials that no message follows are not judged, such as those made while no aggregator answers;
 // nor are denials by a share of the limit. Denials by the known count are never false, since it is
-// never too high. The error of the estimate is in docs/operations_metrics.md, and in TestEstimates in
-// loadtest/sim.
+// never too high. The error of the estimate is in docs/operations_metrics.md, and in TestEstimates
+// in loadtest/sim.
 type FalseDenials struct {
 	own, others  int64 // own hits admitted, and others' hits known by updates, so far
 	before, last point
