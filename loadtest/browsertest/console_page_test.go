@@ -60,7 +60,10 @@ func (b *tab) saysWhatIf(t *testing.T) {
 		return true;
 	})()`)
 	b.await(t, `(() => {
-		document.querySelector('#ask-what-if button').click();
+		if (!(performance.now() - window.asked < 5000)) { // the answer to the last click counts
+			window.asked = performance.now();
+			document.querySelector('#ask-what-if button').click();
+		}
 		return /^With 2 per day, about \d+ of \d+ hits \(.* %\) of the last \d+ min would have been denied, of \d+ of \d+ keys\./.test(document.getElementById('what-if-answer').innerText);
 	})()`)
 }
