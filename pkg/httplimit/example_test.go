@@ -72,8 +72,7 @@ func Example_test() {
 	fmt.Println(checker.Asked()[0].Attributes)
 	// Output:
 	// 429 [3] ["checktest";r=0;t=3]
-	// {"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","title":"Quota
-	// exceeded","status":429,"detail":"Try again in 3 seconds.","violated-policies":["checktest"]}
+	// {"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","title":"Quota exceeded","status":429,"detail":"Try again in 3 seconds.","violated-policies":["checktest"]}
 	// [{user kristie}]
 }
 
