@@ -94,10 +94,11 @@ func (c *Clock) IsGuess() bool { return c.next < len(c.samples) && c.guess > int
 
 // Observe takes in a welcome that came at own time now and answers a hello sent at own time sent.
 // The aggregator read the fleet's time about half a round trip ago, and its own error was err. Of
-// the last observations the one with the smallest error counts, unless two newer ones agree that the
-// time has moved since; if all are bad, an older one, as long as none of them contradicts it and it
-// is still better, for all that the clocks may have drifted since. Later ones than the first let the
-// clock slew, unless they prove the first one wrong, or all of the last ones say that it is far off.
+// the last observations the one with the smallest error counts, unless two newer ones agree that
+// the time has moved since; if all are bad, an older one, as long as none of them contradicts it
+// and it is still better, for all that the clocks may have drifted since. Later ones than the first
+// let the clock slew, unless they prove the first one wrong, or all of the last ones say that it is
+// far off.
 //
 // Observe returns by how much the clock has stepped, if hits that are not reported yet were dated
 // too late, or by a first guess. When a clock that is far behind steps forward, they were not: it
