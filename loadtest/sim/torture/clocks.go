@@ -56,9 +56,9 @@ func (w *world) follow(l *life) {
 
 // tells takes in what an aggregator tells of the fleet's time. One that starts, and has not heard
 // another one that knows it within half a second, takes the store's, whose clock may have been set
-// without a record of that (docs/protocol.md, Clocks, weak spots). Then the fleet's time has
-// stepped, and what depends on it is not judged until all agree on it again. Strict limits of an
-// hour do not, unless an edge of an hour is between the times that are told.
+// without a record of that (docs/protocol.md, Clocks, weak spots). Then the fleet's time has stepped,
+// and what depends on it is not judged until all agree on it again. Strict limits of an hour do
+// not, unless an edge of an hour is between the times that are told.
 func (w *world) tells(k *worker, fleet, err int64) {
 	alone := !k.knows && w.now-k.told > second/2
 	k.knows, k.time = true, fleet-w.now
