@@ -121,6 +121,9 @@ func (o Options) command() string {
 	if o.Untimed {
 		s += " --untimed"
 	}
+	if !o.Race {
+		s += " --race=false"
+	}
 	if o.Previous != "" {
 		s += " --previous " + o.Previous
 	}

@@ -47,7 +47,7 @@ func TestDraw(t *testing.T) {
 // A mode plays only what it can, and the command that repeats it says which it was.
 func TestModes(t *testing.T) {
 	for _, m := range Modes {
-		o := Options{Mode: m, Seed: 3, Duration: time.Minute}
+		o := Options{Mode: m, Seed: 3, Duration: time.Minute, Race: m != Single}
 		o.Faults = o.kinds()
 		kinds := o.Faults
 		if slices.Contains(kinds, Version) {
@@ -57,6 +57,9 @@ func TestModes(t *testing.T) {
 			t.Errorf("%s: %v", m, kinds)
 		}
 		command := o.command()
+		if strings.Contains(command, "--race=false") == o.Race {
+			t.Errorf("%s: how it is built: %q", m, command)
+		}
 		if strings.Contains(command, "--faults") || strings.Contains(command, "--mode "+string(m)) == (m == Single) {
 			t.Errorf("%s: %s", m, command)
 		}
