@@ -33,7 +33,7 @@ const (
 	MaxText = 1024
 
 	// MaxCount bounds counts: a million a second for 30 years. It keeps the sums of all counts of a
-	// status within an int64.
+	// status within an int64. Greater ones are cut off there: hits may cost as much each.
 	MaxCount = 1e15
 
 	maxName, maxRule = 160, 256
@@ -221,8 +221,9 @@ func DecodeChecker(data []byte) (c Checker, err error) {
 			namesOf(c.Set)(yield)
 		}
 		err = check(c.Part, max(len(c.Rules), len(c.Set)), names, c.Denied)
-		for _, r := range c.Rules {
-			err = cmp.Or(err, checkCounts(r.Allowed, r.Denied, r.False, r.Lost))
+		for i := range c.Rules {
+			r := &c.Rules[i]
+			err = cmp.Or(err, cutCounts(&r.Allowed, &r.Denied, &r.False, &r.Lost))
 		}
 	}
 	return c, err
@@ -265,7 +266,7 @@ func namesOf(rules []Rule) iter.Seq[string] {
 	}
 }
 
-// check refuses statuses that no part sends. With the password of one checker, anybody can send
+// check refuses statuses that no part sends, and cuts off the keys' counts. With the password of one checker, anybody can send
 // statuses in its name, which consoles keep and show, and terminals print.
 func check(p Part, rules int, names iter.Seq[string], keys Keys) error {
 	switch {
@@ -281,23 +282,26 @@ func check(p Part, rules int, names iter.Seq[string], keys Keys) error {
 			return fmt.Errorf("%w: a rule's name or algorithm of %d bytes", ErrStatus, len(name))
 		}
 	}
-	for _, k := range keys.List {
+	for i := range keys.List {
+		k := &keys.List[i]
 		if len(k.Rule) > maxRule || !printable(k.Rule) || len(k.Key) > MaxText {
 			return fmt.Errorf("%w: a key of %d bytes of a rule of %d",
 				ErrStatus, len(k.Key), len(k.Rule))
 		}
-		if err := checkCounts(k.Count); err != nil {
+		if err := cutCounts(&k.Count); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func checkCounts(counts ...int64) error {
+// cutCounts cuts off counts, and refuses those that nobody counts.
+func cutCounts(counts ...*int64) error {
 	for _, n := range counts {
-		if n < 0 || n > MaxCount {
-			return fmt.Errorf("%w: a count of %d", ErrStatus, n)
+		if *n < 0 {
+			return fmt.Errorf("%w: a count of %d", ErrStatus, *n)
 		}
+		*n = min(*n, MaxCount)
 	}
 	return nil
 }

@@ -9,6 +9,7 @@ import (
 	"cmp"
 	"hash"
 	"hash/maphash"
+	"math"
 	"slices"
 	"strings"
 	"sync"
@@ -98,13 +99,13 @@ func (t *Top) Add(rule, text string, n int64) {
 // AddSome is Add for callers that must not wait: at high rates it counts a sample, with weights.
 func (t *Top) AddSome(rule, text string, n int64) {
 	if weight := t.gate.weigh(t.now().UnixNano()); weight > 0 {
-		t.Add(rule, text, n*weight)
+		t.Add(rule, text, min(n, math.MaxInt64/weight)*weight)
 	}
 }
 
 func (h *half) add(bytes []byte, rule, text string, n int64) {
 	h.sketch.AddN(bytes, uint64(n))
-	count := int64(h.sketch.Count(bytes))
+	count := int64(min(h.sketch.Count(bytes), math.MaxInt64/2)) // hits may cost 10^15 each
 	if known := h.counts[Key{rule, text}]; known != nil {
 		*known = count
 		return

@@ -1,6 +1,7 @@
 package console
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"reflect"
@@ -69,6 +70,27 @@ func TestTallyIsBounded(t *testing.T) {
 	tally.fill(&a)
 	if len(tally.rules) != maxRules || len(a.Rules) != rulesTold || a.Rules[0].Name != fmt.Sprint("rule", 3*maxRules-1) {
 		t.Errorf("%d rules, told of %d, first of %s", len(tally.rules), len(a.Rules), a.Rules[0].Name)
+	}
+}
+
+// TestHugeCountsAreTold: costs of 10^15 are allowed, so a key may have more in a minute. Consoles
+// still hear of the aggregator.
+func TestHugeCountsAreTold(t *testing.T) {
+	for _, folds := range []int{2, 10_000} {
+		tally := NewTally()
+		for range folds {
+			tally.Observe(applied("r", 1, window.MaxCount, 0))
+		}
+		told := status.Aggregator{Part: status.Part{Name: "a"}}
+		tally.fill(&told)
+		data, err := json.Marshal(told)
+		if err != nil {
+			t.Fatal(err)
+		}
+		a, err := status.DecodeAggregator(data)
+		if err != nil || len(a.Used.List) != 1 || a.Used.List[0].Count != status.MaxCount {
+			t.Errorf("%d folds: %+v, %v", folds, a.Used, err)
+		}
 	}
 }
 

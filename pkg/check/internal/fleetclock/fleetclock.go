@@ -139,21 +139,27 @@ func (c *Clock) Observe(sent, fleet, now, err int64) (step int64) {
 
 // forgetRefuted lets no sample count that the last one contradicts, and one between the two in the
 // same direction: the fleet's time has moved since. A single sample may be wrong itself. Samples
-// that are far off are left to isFarOff: slewing to them would not get there.
+// by which the clock is far off refute none, and are left to isFarOff: slewing to them would not
+// get there.
 func (c *Clock) forgetRefuted(last sample) {
+	if c.isFar(last) {
+		return
+	}
 	samples := c.samples[:min(c.next, len(c.samples))]
 	for i, s := range samples {
-		if !s.contradicts(last, last.at) || distance(s.offset, last.offset) >= int64(farOff) {
+		if !s.contradicts(last, last.at) {
 			continue
 		}
 		for _, o := range samples {
-			if s.at < o.at && o.at < last.at && s.contradicts(o, last.at) &&
+			if s.at < o.at && o.at < last.at && !c.isFar(o) && s.contradicts(o, last.at) &&
 				(o.offset > s.offset) == (last.offset > s.offset) {
 				samples[i].err = unknownError
 			}
 		}
 	}
 }
+
+func (c *Clock) isFar(s sample) bool { return distance(s.offset, c.offset.Load()) >= int64(farOff) }
 
 // step moves the offset to its target at once, and the time of the last tick with it.
 func (c *Clock) step() (by int64) {

@@ -257,6 +257,9 @@ func TestTwoNewerOnesRefuteTheBest(t *testing.T) {
 		{"a slow one after two", []int64{95, 95, 1000}, 95},
 		{"one that was wrong", []int64{95, 0, 0}, 0},
 		{"two that are far off", []int64{5000, 5000}, 0},
+		{"one that is far off and one that is not", []int64{6000, 95}, 0},
+		{"two after one that is far off", []int64{6000, 95, 95}, 95},
+		{"two after two that are far off", []int64{6000, 6000, 95, 95}, 95},
 	} {
 		var c Clock
 		c.Observe(noon, noon+2*ms, noon+4*ms, 0)
