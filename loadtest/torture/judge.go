@@ -237,9 +237,13 @@ func countAt(shape window.Shape, buckets map[int64]int64, now int64) float64 {
 	return shape.Count(counts, now)
 }
 
-// atRest says whether a window has no hits but those of a fleet that has recovered.
+// atRest says whether a window has no hits but those of a fleet that has recovered, on a machine that
+// ran all the while: one that stands still freezes all parts.
 func (c *campaign) atRest(shape window.Shape, at time.Time) bool {
 	reaches := shape.Length + shape.BucketSize()
+	if c.clock.within(at.Add(-reaches), at) > longTick {
+		return false
+	}
 	return slices.ContainsFunc(c.rests, func(s span) bool {
 		return at.Before(s.until) && at.Add(-reaches).After(s.from)
 	})

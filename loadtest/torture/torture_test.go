@@ -188,6 +188,10 @@ func TestJudge(t *testing.T) {
 		{"exceeded at rest", func(c *campaign) { c.asks("fast", "hot", 50, 300, 215) }, "fast of hot: 212 of 200"},
 		{"… with others' limits", func(c *campaign) { c.asks("fast", "hot", 50, 300, 205) }, ""},
 		{"exceeded before the fleet was at rest", func(c *campaign) { c.asks("fast", "hot", 34, 300, 250) }, ""},
+		{"… or while the machine stood still", func(c *campaign) {
+			c.asks("fast", "hot", 50, 300, 250)
+			c.clock.gaps = []span{{c.at(50.2), c.at(50.3)}}
+		}, ""},
 		{"exceeded in a storm", func(c *campaign) { c.asks("fast", "hot", 10, 900, 790) }, ""},
 		{"… by more than all checkers", func(c *campaign) { c.asks("fast", "hot", 10, 900, 808) },
 			"fast of hot: 805 of 200, at most 804 with 4 lives"},
