@@ -63,7 +63,7 @@ func newTorture() *cobra.Command {
 			"are, in turn with this version: git has to have it")
 		s.BoolVar(&o.Race, "race", o.Race, "build the daemons with the race detector")
 		s.BoolVar(&o.Untimed, "untimed", false, "allow a minute to recover, judge no times of "+
-			"answers, and limits and clocks at rest only roughly: for a machine that others use")
+			"answers, and limits at rest only roughly: for a machine that others use")
 	})
 	flags.Topic(cmd, "Output", func(s *pflag.FlagSet) {
 		s.StringVar(&out.html, "html", "", "`FILE` for a page with all faults on a time line")

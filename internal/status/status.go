@@ -266,7 +266,8 @@ func namesOf(rules []Rule) iter.Seq[string] {
 	}
 }
 
-// check refuses statuses that no part sends, and cuts off the keys' counts. With the password of one checker, anybody can send
+// check refuses statuses that no part sends, and cuts off the keys' counts.
+// With the password of one checker, anybody can send
 // statuses in its name, which consoles keep and show, and terminals print.
 func check(p Part, rules int, names iter.Seq[string], keys Keys) error {
 	switch {

@@ -24,10 +24,7 @@ func (c *campaign) violate(at time.Time, what, format string, args ...any) {
 }
 
 // mostStandstill is the share of a run in which the machine may stand still.
-const (
-	mostStandstill     = 0.05
-	standstillOfMinute = time.Duration(mostStandstill * float64(time.Minute))
-)
+const mostStandstill = 0.05
 
 // mostOfAKind is how many violations of one promise are told.
 const mostOfAKind = 10
@@ -237,13 +234,9 @@ func countAt(shape window.Shape, buckets map[int64]int64, now int64) float64 {
 	return shape.Count(counts, now)
 }
 
-// atRest says whether a window has no hits but those of a fleet that has recovered, on a machine that
-// ran all the while: one that stands still freezes all parts.
+// atRest says whether a window has no hits but those of a fleet that has recovered.
 func (c *campaign) atRest(shape window.Shape, at time.Time) bool {
 	reaches := shape.Length + shape.BucketSize()
-	if c.clock.within(at.Add(-reaches), at) > longTick {
-		return false
-	}
 	return slices.ContainsFunc(c.rests, func(s span) bool {
 		return at.Before(s.until) && at.Add(-reaches).After(s.from)
 	})
@@ -358,9 +351,6 @@ func (c *campaign) judgeLogs() {
 			if m := logMessage.FindStringSubmatch(line.text); m != nil {
 				if line.at.Before(c.start.Add(warmUp)) {
 					continue // what it starts with
-				}
-				if c.clock.within(line.at.Add(-time.Minute), line.at) > standstillOfMinute {
-					continue // to stand still is a fault each time, and not drawn
 				}
 				minute := int(line.at.Sub(c.start) / time.Minute)
 				id := fmt.Sprint(minute, " ", m[2], logShard.FindString(line.text))

@@ -262,15 +262,6 @@ func (c *campaign) patience(d time.Duration) time.Duration {
 	return d
 }
 
-// clockWithin is how far a checker's clock may be off at rest. Set clocks are noticed as well as
-// round trips allow.
-func (c *campaign) clockWithin() time.Duration {
-	if c.o.Untimed {
-		return 250 * time.Millisecond
-	}
-	return 50 * time.Millisecond
-}
-
 // ready returns what is not yet as it should be at rest.
 func (c *campaign) ready() error {
 	ctx := context.Background()
@@ -288,7 +279,7 @@ func (c *campaign) ready() error {
 		switch {
 		case m[`offpath_freshness{state="fresh"}`] != 1:
 			return fmt.Errorf("%s is not fresh", p.name)
-		case max(off, -off) > c.clockWithin().Seconds():
+		case max(off, -off) > 0.05:
 			return fmt.Errorf("the clock of %s is off by %.3f s", p.name, off)
 		case m["offpath_rules_refused"] != 0:
 			return fmt.Errorf("%s refuses its rules", p.name)

@@ -31,7 +31,6 @@ type life struct {
 	leaving    bool
 	skew       int64 // how far its own clock is ahead
 	slewed     int64 // until when it may take to follow a change of that while it ran
-	moved      int64 // how far the fleet's time has moved since the last good answer to a hello
 	asleep     int64 // own time of a wake-up after which no good answer has come to a hello; 0: none
 	wrong      int64 // when its idea of the fleet's time was last seen to be wrong
 
@@ -99,11 +98,8 @@ func (w *world) welcome(l *life, payload []byte) []byte {
 		panic(err)
 	}
 	off := (w.now+l.skew-m.GetSent())/2 + m.GetError()
-	if off < 10*ms { // a bad answer contradicts nothing
-		w.follow(l)
-		if m.GetSent() > l.asleep {
-			l.asleep = 0
-		}
+	if m.GetSent() > l.asleep && off < 10*ms { // a bad answer contradicts nothing
+		l.asleep = 0
 	}
 	if w.o.mutation == wrongFleetTime && l.slot.number == 0 {
 		m.Time += 200 * ms

@@ -30,7 +30,7 @@ func (w *world) watchTime() {
 }
 
 // keeps takes in that the keeper has recorded the fleet's time. Where it moves, checkers follow
-// by 1/20 of the time, from the second good answer to a hello on; see follow.
+// from their next hello on, by 1/20 of the time.
 func (w *world) keeps(recorded int64) {
 	off := max(recorded-w.shift, w.shift-recorded)
 	if w.lostTime || off > timeError {
@@ -39,18 +39,8 @@ func (w *world) keeps(recorded int64) {
 	w.shift = recorded
 	for _, s := range w.slots {
 		if s.life != nil && off > ms {
-			s.life.moved += off
-			extend(&s.life.slewed, w.now+20*s.life.moved+4*second)
+			extend(&s.life.slewed, w.now+20*off+4*second)
 		}
-	}
-}
-
-// follow takes in that a good answer to a hello comes to a checker, the first one since the fleet's
-// time moved.
-func (w *world) follow(l *life) {
-	if l.moved > 0 {
-		extend(&l.slewed, w.now+20*l.moved+2500*ms) // the next hello is 2 s later
-		l.moved = 0
 	}
 }
 
