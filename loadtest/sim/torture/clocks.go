@@ -27,16 +27,31 @@ func (w *world) watchTime() {
 			w.margin = max(w.margin, off+ms, ms-off)
 		}
 	}
+	w.moved = min(w.moved, w.farthest())
+	w.margin = min(max(w.margin, w.moved+ms), timeError)
+}
+
+// farthest is how far the farthest checker is from the fleet's time.
+func (w *world) farthest() (most int64) {
+	for _, s := range w.slots {
+		if s.life != nil {
+			most = max(most, int64(w.off(s.life).Abs()))
+		}
+	}
+	return most
 }
 
 // keeps takes in that the keeper has recorded the fleet's time. Where it moves, checkers follow
-// from their next hello on, by 1/20 of the time.
+// from their next hello on, by 1/20 of the time. Until they have, a slice of time ends for some by
+// the time of before: permits of one are spent until then.
 func (w *world) keeps(recorded int64) {
 	off := max(recorded-w.shift, w.shift-recorded)
 	if w.lostTime || off > timeError {
 		return
 	}
 	w.shift = recorded
+	w.moved = max(w.moved, off)
+	w.margin = max(w.margin, w.moved)
 	for _, s := range w.slots {
 		if s.life != nil && off > ms {
 			extend(&s.life.slewed, w.now+20*off+4*second)

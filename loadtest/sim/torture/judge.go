@@ -43,7 +43,8 @@ type judge struct {
 	lostTime  bool                   // the fleet's time may have stepped with the store's clock
 	lostHour  bool                   // and it may have done so into another hour
 	shift     int64                  // how far the fleet's time is ahead of the true one
-	margin    int64                  // how far aggregators may be from it
+	moved     int64                  // how far it has moved with a record, and not all have followed
+	margin    int64                  // how far the fleet may be from it
 }
 
 func (j *judge) init(w *world) { j.disturbed, j.unsettled = w.now, w.now }
@@ -146,27 +147,21 @@ type counts struct {
 	hits   [8]int64 // by age
 }
 
-func (c *counts) add(bucket int64) {
-	for ; c.newest < bucket; c.newest++ {
-		if bucket-c.newest > int64(len(c.hits)) {
-			c.newest = bucket - int64(len(c.hits)) - 1
+// add counts a hit in the first of some buckets that has room, else in the last one, and returns
+// the count of that. Hits come in order, so if there is a way to stay within the limit, this is one.
+func (c *counts) add(first, last, limit int64) int64 {
+	for ; c.newest < last; c.newest++ {
+		if last-c.newest > int64(len(c.hits)) {
+			c.newest = last - int64(len(c.hits)) - 1
 		}
 		copy(c.hits[1:], c.hits[:])
 		c.hits[0] = 0
 	}
-	c.hits[0]++
-}
-
-// settleEdge moves the newest hit to the other bucket, if it came so near an edge that it may
-// belong there, and there is room.
-func (c *counts) settleEdge(limit, now int64, s window.Shape, margin int64) {
-	switch end := s.End(c.newest); {
-	case c.hits[0] > limit && end-now < margin: // to the next one, which has just begun
-		c.hits[0]--
-	case now-(end-int64(s.Length)) < margin && c.hits[1] < limit:
-		c.hits[0]--
-		c.hits[1]++
+	for first < last && c.hits[c.newest-first] >= limit {
+		first++
 	}
+	c.hits[c.newest-first]++
+	return c.hits[c.newest-first]
 }
 
 // admit notes a hit that has passed, and holds the rule's own count of all hits, each at the time
@@ -180,10 +175,8 @@ func (w *world) admit(l *life, k *key, r *rules.Rule) {
 		c = new(counts)
 		k.counts[r.Window] = c
 	}
-	now := w.now + w.shift
+	now, limit := w.now+w.shift, w.rules.list[k.rule].Limit
 	bucket := r.Window.Bucket(now)
-	c.add(bucket)
-	limit := w.rules.list[k.rule].Limit
 	switch k.rule {
 	case hour:
 		if w.judgesStrict(!k.exempt) && k.total > limit {
@@ -194,13 +187,14 @@ func (w *world) admit(l *life, k *key, r *rules.Rule) {
 		if l.asleep != 0 {
 			k.asleepIn = bucket
 		}
-		c.settleEdge(limit, now, r.Window, w.margin)
+		count := c.add(r.Window.Bucket(now-w.margin), r.Window.Bucket(now+w.margin), limit)
 		knows := bucket-w.lostIn > 1 && k.asleepIn != bucket && !w.lostTime
-		if w.judgesStrict(knows) && c.hits[0] > limit {
+		if w.judgesStrict(knows) && count > limit {
 			w.violate("strict", "hit %d of %s passes at %s in a slice of 2 s, the limit is %d",
-				c.hits[0], k.text, l.name, limit)
+				count, k.text, l.name, limit)
 		}
 	default:
+		c.add(bucket, bucket, limit)
 		w.judgeAsync(l, k, r.Window, c)
 	}
 }

@@ -74,3 +74,42 @@ func TestTheSameSeedRepeats(t *testing.T) {
 		t.Errorf("%s\n%s", one, two)
 	}
 }
+
+// Slices of time end where clocks say so that are all right within a margin: a hit that comes near
+// an edge is counted where there is room, and never in a third slice.
+func TestHitsNearAnEdge(t *testing.T) {
+	const limit = 2
+	for _, test := range []struct {
+		name string
+		hits [][2]int64 // the first and last slice of each
+		want int64      // count of the last one
+	}{
+		{"within a slice", [][2]int64{{5, 5}, {5, 5}, {5, 5}}, 3},
+		{"the old one has room", [][2]int64{{4, 4}, {4, 5}, {5, 5}, {5, 5}}, 2},
+		{"the old one is full", [][2]int64{{4, 4}, {4, 4}, {4, 5}, {5, 5}, {5, 5}}, 3},
+		{"before an edge", [][2]int64{{4, 4}, {4, 5}, {4, 5}, {4, 5}, {4, 5}}, 3},
+		{"others are not lent", [][2]int64{{4, 4}, {6, 6}, {6, 6}, {6, 6}}, 3},
+		{"time went back by a slice", [][2]int64{{5, 5}, {4, 4}, {4, 4}, {4, 5}, {4, 5}}, 3},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			var c counts
+			var got int64
+			for _, h := range test.hits {
+				got = c.add(h[0], h[1], limit)
+			}
+			if got != test.want {
+				t.Errorf("the last hit is number %d of its slice, want %d", got, test.want)
+			}
+		})
+	}
+}
+
+// In these schedules the only aggregators that knew the time well died, and one that knew it to
+// ±180 ms and ±325 ms went on: checkers end their slices by the time of before until they hear it.
+func TestTheFleetsTimeMoves(t *testing.T) {
+	for _, seed := range []uint64{202545, 202851} {
+		for _, v := range Run(t.Context(), Options{Seed: seed}).Violations {
+			t.Errorf("%v\n%s", v, v.Command)
+		}
+	}
+}
