@@ -63,13 +63,15 @@ type sight struct {
 }
 
 var (
-	daemon  = regexp.MustCompile(`^(checker|aggregator)-`)
-	always  = regexp.MustCompile("")
-	onStore = []signal{redisUp, unapply, unlease, slowly}
+	daemon   = regexp.MustCompile(`^(checker|aggregator)-`)
+	always   = regexp.MustCompile("")
+	onStore  = []signal{redisUp, unapply, unlease, slowly}
+	replaced = append(onStore[:4:4], losses)
 )
 
 // sights are those of all faults that are to be seen. A fault of a nats-server or of a Sentinel
-// alone, and a connection lost to Redis, may be without any effect: the others go on.
+// alone, and a connection lost to Redis, may be without any effect: the others go on. So may a
+// planned failover of a Cluster, which is over at once, loses nothing, and sends clients on.
 var sights = []sight{
 	{[]Kind{Kill, Stop, Version, Clock}, daemon, 0, "", []signal{started}},
 	{[]Kind{Pause}, daemon, 2 * time.Second, "", []signal{up}},
@@ -83,7 +85,8 @@ var sights = []sight{
 	{[]Kind{Lose, Rollback}, regexp.MustCompile(`[1-9]\d* hits lost`), 0, "aggregator", []signal{losses}},
 	{[]Kind{Full}, always, time.Second, "aggregator", []signal{overflow, unapply, unlease}},
 	{[]Kind{Disk, ReadOnly}, always, time.Second, "aggregator", []signal{unapply, unlease}},
-	{[]Kind{Failover, Kill}, regexp.MustCompile("promoted after"), 0, "aggregator", append(onStore[:4:4], losses)},
+	{[]Kind{Failover}, always, time.Second, "aggregator", replaced},
+	{[]Kind{Kill}, regexp.MustCompile("promoted after"), 0, "aggregator", replaced},
 	{[]Kind{StoreClock}, regexp.MustCompile(`by -?(\d+m)?[\d.]+s$`), 0, "aggregator", []signal{offset}},
 	{[]Kind{Rules}, always, time.Second, "checker", []signal{loads}},
 	{[]Kind{Secrets}, always, 0, everybody, []signal{files}},
