@@ -133,6 +133,7 @@ func (p *process) makeWorker(ctx context.Context) error {
 		MaxCheckers: p.maxCheckers, MaxWindow: p.maxWindow, MaxChunks: p.maxChunks, MaxRules: p.maxRules,
 		OnApply:    func(info aggregate.ApplyInfo) { p.applies.observe(info); p.tally.Observe(info) },
 		OnUnleased: p.applies.unleased,
+		Now:        daemon.Clock(),
 		Log:        p.log,
 	}
 	if p.traceTo != "" {

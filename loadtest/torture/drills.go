@@ -56,8 +56,8 @@ var drills = []drill{
 		return errors.Join(s.hurtStore(ctx, fault{kind: Lose}, new(found.Fault)), lasting(ctx, d))
 	}},
 	{"a checker starts with a clock 30 s ahead", 10 * time.Second, func(ctx context.Context, s *storm, d time.Duration) error {
-		ahead := func() error { return s.writeClock(0, 30*time.Second) }
-		return errors.Join(s.replace(ctx, s.fleet.checkers[0], Kill, 0, ahead), lasting(ctx, d))
+		ahead := func() error { return s.writeClock("checker-0", 30*time.Second) }
+		return errors.Join(s.replace(ctx, s.fleet.daemon("checker-0"), Kill, 0, ahead), lasting(ctx, d))
 	}},
 	{"rolling restart of everything", 0, func(ctx context.Context, s *storm, _ time.Duration) error {
 		for _, p := range s.fleet.parts() {

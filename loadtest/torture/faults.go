@@ -67,14 +67,14 @@ type storm struct {
 	active     map[int]func(*wire) link.Faults // what faults do to links
 	next       int
 	redisBusy  bool
-	settle     time.Duration           // see settle
-	ahead      [checkers]time.Duration // of the machine's clock
-	storeAhead time.Duration           // of the machine's clock: Redis', for who has taken it
-	rotating   sync.Mutex              // of secrets
-	ruling     sync.Mutex              // of the rules' file, and what follows
-	limit      int                     // of changingLimits
-	limits     []newLimit              // all that have been in force
-	losses     []time.Time             // when the store lost data
+	settle     time.Duration            // see settle
+	ahead      map[string]time.Duration // of the machine's clock, by daemon
+	storeAhead time.Duration            // of the machine's clock: Redis', for who has taken it
+	rotating   sync.Mutex               // of secrets
+	ruling     sync.Mutex               // of the rules' file, and what follows
+	limit      int                      // of changingLimits
+	limits     []newLimit               // all that have been in force
+	losses     []time.Time              // when the store lost data
 	storeLost  int64
 	again      int64   // of that: what may be reported once more
 	troubles   []error // what could not be done: of the campaign, not of the fleet
@@ -352,33 +352,32 @@ func (f fault) step() time.Duration {
 	return by
 }
 
-// setClock starts a checker again with a clock that is wrong. (Setting the machine's clock changes
-// nothing in a running checker: it goes by the time since its start.)
+// setClock starts a daemon again with a clock that is wrong. (Setting the machine's clock changes
+// nothing in a running one: it goes by the time since its start.)
 func (s *storm) setClock(ctx context.Context, f fault, run *found.Fault) error {
-	n := f.target % setClocks
-	p := s.fleet.checkers[n]
-	run.Target = p.name
+	run.Target = setClocks[f.target%len(setClocks)]
+	p := s.fleet.daemon(run.Target)
 	by := f.step()
 	if !p.take() {
 		return errBusy
 	}
 	defer p.release()
 	run.Detail = fmt.Sprintf("starts with %v", by)
-	return s.replace(ctx, p, Kill, f.length, func() error { return s.writeClock(n, by) })
+	return s.replace(ctx, p, Kill, f.length, func() error { return s.writeClock(p.name, by) })
 }
 
-// clockAhead is how far a checker's clock is ahead of the machine's.
-func (s *storm) clockAhead(checker int) time.Duration {
+// clockAhead is how far a daemon's clock is ahead of the machine's.
+func (s *storm) clockAhead(name string) time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.ahead[checker]
+	return s.ahead[name]
 }
 
-func (s *storm) writeClock(checker int, ahead time.Duration) error {
+func (s *storm) writeClock(name string, ahead time.Duration) error {
 	s.mu.Lock()
-	s.ahead[checker] = ahead
+	s.ahead[name] = ahead
 	s.mu.Unlock()
-	return replaceFile(s.fleet.clockFile(checker), []byte(ahead.String()))
+	return replaceFile(s.fleet.clockFile(name), []byte(ahead.String()))
 }
 
 // changingLimits are those between which the limit of a rule changes.

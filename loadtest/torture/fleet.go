@@ -55,6 +55,12 @@ func (f *fleet) parts() []*part { return slices.Concat(f.nats, f.aggregators, f.
 // daemons are the checkers and aggregators.
 func (f *fleet) daemons() []*part { return slices.Concat(f.aggregators, f.checkers) }
 
+// daemon is the one of this name.
+func (f *fleet) daemon(name string) *part {
+	all := f.daemons()
+	return all[slices.IndexFunc(all, func(p *part) bool { return p.name == name })]
+}
+
 // startFleet builds the programs, and starts them. The caller ends the fleet, also after an error.
 func startFleet(ctx context.Context, o Options) (f *fleet, err error) {
 	f = &fleet{}
@@ -209,7 +215,7 @@ func (f *fleet) startAggregator(ctx context.Context, i int) error {
 		return append(f.secrets.natsFlags(), "--nats", nats, "--redis", store, "--rules", "files",
 			"--redis-user", user, "--redis-password-file", f.secrets.file("redis-password"),
 			"--admin", net.JoinHostPort("127.0.0.1", strconv.Itoa(port))), nil
-	})
+	}, f.clockOf(name)...)
 	if err != nil {
 		return err
 	}
@@ -235,7 +241,7 @@ func (f *fleet) startChecker(ctx context.Context, i int) error {
 		return append(f.secrets.natsFlags(), "--nats", nats, "--rules", f.rules, "--grpc", rls, "--admin", admin,
 			"--listen-cert", f.secrets.file("listen.pem"), "--listen-key", f.secrets.file("listen.pem"),
 			"--listen", net.JoinHostPort("127.0.0.1", strconv.Itoa(port))), nil
-	}, f.clockOf(i)...)
+	}, f.clockOf(name)...)
 	if err != nil {
 		return err
 	}
@@ -244,22 +250,20 @@ func (f *fleet) startChecker(ctx context.Context, i int) error {
 	return p.serve(ctx)
 }
 
-// setClocks are how many checkers have a clock that the storm sets; the others have the machine's,
-// as real ones do.
-const setClocks = checkers / 2
+// setClocks are the daemons with a clock that the storm sets; the others have the machine's, as real
+// ones do.
+var setClocks = []string{"checker-0", "checker-1", "aggregator-0"}
 
-// clockOf is what tells a checker of its clock.
-func (f *fleet) clockOf(checker int) []string {
-	if checker >= setClocks {
+// clockOf is what tells a daemon of its clock.
+func (f *fleet) clockOf(name string) []string {
+	if !slices.Contains(setClocks, name) {
 		return nil
 	}
-	return []string{"OFFPATH_TORTURE_CLOCK=" + f.clockFile(checker)}
+	return []string{"OFFPATH_TORTURE_CLOCK=" + f.clockFile(name)}
 }
 
-// clockFile says how far a checker's clock is ahead.
-func (f *fleet) clockFile(checker int) string {
-	return filepath.Join(f.dir, fmt.Sprint("clock-", checker))
-}
+// clockFile says how far a daemon's clock is ahead.
+func (f *fleet) clockFile(name string) string { return filepath.Join(f.dir, "clock-"+name) }
 
 // serve begins a life once the process is ready, as a load balancer would.
 func (p *part) serve(ctx context.Context) error {

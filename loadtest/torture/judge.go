@@ -272,7 +272,7 @@ func (c *campaign) bound(rule judged, at time.Time) (most float64, why string) {
 	// One whose clock is wrong, and set right by the fleet's time soon after, finds empty windows.
 	from, until := at.Add(-2*rule.shape.Length).Sub(c.start).Seconds(), at.Sub(c.start).Seconds()
 	for _, f := range c.result.Faults {
-		if f.Kind == string(Clock) && f.At < until && f.At+f.For+corrected.Seconds() > from {
+		if f.Kind == string(Clock) && strings.HasPrefix(f.Target, "checker") && f.At < until && f.At+f.For+corrected.Seconds() > from {
 			lives += 2
 		}
 	}

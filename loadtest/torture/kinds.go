@@ -28,7 +28,7 @@ const (
 	ReadOnly   Kind = "readonly"   // Redis takes no more data: its replicas are gone, or it is one
 	StoreClock Kind = "storeclock" // Redis' clock is set
 	Rules      Kind = "rules"      // a limit changes, or the file is invalid for a while
-	Clock      Kind = "clock"      // a checker is killed, and its clock is wrong when it starts
+	Clock      Kind = "clock"      // a daemon is killed, and its clock is wrong when it starts
 	Secrets    Kind = "secrets"    // passwords and certificates change
 )
 

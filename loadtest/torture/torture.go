@@ -101,7 +101,7 @@ func Run(ctx context.Context, o Options) (result found.Result, err error) {
 	c.traffic = &traffic{checkers: f.checkers, start: c.start}
 	c.storm = &storm{
 		fleet: f, traffic: c.traffic, start: c.start, active: map[int]func(*wire) link.Faults{},
-		limits: []newLimit{{c.start, changingLimits[0]}}, settle: settle,
+		limits: []newLimit{{c.start, changingLimits[0]}}, settle: settle, ahead: map[string]time.Duration{},
 	}
 	if o.Untimed {
 		c.storm.settle = settleSlowly
@@ -270,12 +270,12 @@ func (c *campaign) ready() error {
 			return fmt.Errorf("%s: /readyz: %w %s", p.name, err, text)
 		}
 	}
-	for i, p := range c.fleet.checkers {
+	for _, p := range c.fleet.checkers {
 		m, err := p.metrics(ctx)
 		if err != nil {
 			return err
 		}
-		off := m["offpath_clock_offset_seconds"] + c.storm.clockAhead(i).Seconds()
+		off := m["offpath_clock_offset_seconds"] + c.storm.clockAhead(p.name).Seconds()
 		switch {
 		case m[`offpath_freshness{state="fresh"}`] != 1:
 			return fmt.Errorf("%s is not fresh", p.name)

@@ -84,6 +84,23 @@ func TestASlowLogSetsNoWrongTime(t *testing.T) {
 	})
 }
 
+// TestAWrongClock: the fleet's time is the store's, however wrong this machine's own clock is.
+func TestAWrongClock(t *testing.T) {
+	for _, ahead := range []time.Duration{-time.Minute, 40 * time.Second, 400 * 24 * time.Hour} {
+		synctest.Test(t, func(t *testing.T) {
+			store := &faulty{Store: memstore.New()}
+			store.clock = func() int64 { return time.Now().UnixNano() }
+			r := run(t, store, func(o *aggregate.Options) {
+				o.Now = func() time.Time { return time.Now().Add(ahead) }
+			})
+			time.Sleep(10 * time.Second)
+			if off := -time.Until(r.worker.Now()); off.Abs() > time.Millisecond {
+				t.Errorf("started %v ahead, it is %v off", ahead, off)
+			}
+		})
+	}
+}
+
 // TestWithoutMembers: NATS forbids aggregators to hear each other. Each follows the store's time
 // all the same, leaves what is on record to a fleet that has a keeper, and counts the checkers.
 func TestWithoutMembers(t *testing.T) {

@@ -72,6 +72,10 @@ type Options struct {
 	OnUnleased func(rule string, keys int64)
 	// Trace, if not nil, is called for each report that is traced: see [Tracing].
 	Trace Tracing
+	// Now returns this process' time, by which Run measures the fleet's. It is for tests. It must be
+	// safe for concurrent use and must not go back. Nil: the machine's clock at the start plus the
+	// time since, so that steps of that clock change nothing.
+	Now func() time.Time
 	// Log takes messages for operators; default: none.
 	Log *slog.Logger
 }

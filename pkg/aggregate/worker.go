@@ -142,7 +142,7 @@ func New(o Options) (*Worker, error) {
 		checkers: fleet.NewCheckers(int64(o.Forget), o.MaxCheckers),
 		quota:    limits.NewQuota(o.MaxRules),
 		health:   health{log: o.Log},
-		own:      fleet.NewOwnTime(),
+		own:      fleet.NewOwnTime(o.Now),
 		memory:   memory{newGeneration: make(chan struct{}, 1), backoff: mergeEvery},
 		lookups:  lookups{epoch: rand.Uint64()>>1 + 1},
 		members:  member.New(cmp.Or(o.ID, rand.Uint64()|1)),

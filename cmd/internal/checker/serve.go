@@ -148,7 +148,7 @@ func (p *process) checkerOptions(ctx context.Context) (o check.Options, err erro
 		HelloEvery: hello, StaleAfter: time.Duration(p.staleAfter) * hello,
 		ShareAfter: time.Duration(p.shareAfter) * hello, OutageAfter: time.Duration(p.outageAfter) * hello,
 		MaxLiveKeys: p.maxLiveKeys, MaxIdleKeys: p.maxIdleKeys, Epoch: events.NewEpoch(p.name),
-		DrainTimeout: p.drainTime, Now: clock(), DenyUnmatched: p.onNoMatch == rulesfile.DenyNoMatch,
+		DrainTimeout: p.drainTime, Now: daemon.Clock(), DenyUnmatched: p.onNoMatch == rulesfile.DenyNoMatch,
 	}
 	if o.MaxIdleKeys == 0 {
 		o.MaxIdleKeys = -1 // which package check calls none

@@ -42,7 +42,7 @@ func (w *world) startWorker(i int, after int64) {
 
 func (w *world) bringUp(k *worker) {
 	k.link = w.bus.Worker()
-	k.id, k.skew, k.next = w.rand.Uint64()|1, w.between(-2*second, 2*second), w.now
+	k.id, k.skew, k.next = w.rand.Uint64()|1, w.between(-60*second, 60*second), w.now
 	var err error
 	k.Worker, err = aggregate.New(aggregate.Options{
 		Store: w.store, Bus: k, ID: k.id, Memory: &w.memory, Shards: w.shards,

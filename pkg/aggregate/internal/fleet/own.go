@@ -16,6 +16,7 @@ import (
 //
 // Its methods are safe for concurrent use.
 type OwnTime struct {
+	clock    func() time.Time
 	began    time.Time
 	measured func() int64 // for how long the machine has been suspended since then
 
@@ -28,21 +29,25 @@ type OwnTime struct {
 // long it was suspended; shorter suspensions do not count.
 const jump = int64(time.Second)
 
-// NewOwnTime returns own time, which begins by the machine's clock.
-func NewOwnTime() *OwnTime {
-	began, up := time.Now(), uptime()
-	return &OwnTime{began: began, measured: func() int64 {
+// NewOwnTime returns own time, which begins by the machine's clock, or by another one that is right
+// or wrong: nil for the machine's.
+func NewOwnTime(clock func() time.Time) *OwnTime {
+	if clock == nil {
+		clock = time.Now
+	}
+	began, up := clock(), uptime()
+	return &OwnTime{clock: clock, began: began, measured: func() int64 {
 		if up == 0 {
 			return 0
 		}
 		now := uptime()
-		return int64(now - up - time.Since(began)) // in this order no delay counts as sleep
+		return int64(now - up - clock().Sub(began)) // in this order no delay counts as sleep
 	}}
 }
 
 // Now is own time, in Unix nanoseconds.
 func (o *OwnTime) Now() int64 {
-	now := time.Now()
+	now := o.clock()
 	return o.at(now.UnixNano()-o.began.UnixNano(), int64(now.Sub(o.began)))
 }
 

@@ -1,6 +1,6 @@
 //go:build torture
 
-package checker
+package daemon
 
 import (
 	"os"
@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// clock returns a clock that is ahead of the machine's by what is in a file, such as "-3s": so that
-// a fault campaign ("loadtest torture") can start a checker with a wrong one.
-func clock() func() time.Time {
+// Clock returns a clock that is ahead of the machine's by what is in a file, such as "-3s": so that
+// a fault campaign ("loadtest torture") can start a daemon with a wrong one. Nil is the machine's.
+func Clock() func() time.Time {
 	file, begun := os.Getenv("OFFPATH_TORTURE_CLOCK"), time.Now()
 	if file == "" {
 		return nil
