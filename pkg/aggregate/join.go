@@ -70,7 +70,7 @@ func (w *Worker) observeClock(ctx context.Context, sent, got int64, fleet storag
 	if fleet.Time.IsZero() {
 		w.clockless.Store(true)
 		if sent, theirs, keeper = got, got, false; w.running.Load() { // its clock may be set meanwhile
-			sent, theirs, got = w.now(), time.Now().UnixNano(), w.now()
+			sent, theirs, got = w.now(), w.o.Now().UnixNano(), w.now()
 		}
 	}
 	keep := w.clock.ObserveStore(sent, got, theirs, int64(fleet.Offset), keeper)

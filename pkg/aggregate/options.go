@@ -72,9 +72,10 @@ type Options struct {
 	OnUnleased func(rule string, keys int64)
 	// Trace, if not nil, is called for each report that is traced: see [Tracing].
 	Trace Tracing
-	// Now returns this process' time, by which Run measures the fleet's. It is for tests. It must be
-	// safe for concurrent use and must not go back. Nil: the machine's clock at the start plus the
-	// time since, so that steps of that clock change nothing.
+	// Now returns this machine's time, by which Run measures the fleet's. It is for tests. It must be
+	// safe for concurrent use and must not go back, unless its values have monotonic readings, as
+	// those of time.Now, the default: steps of that clock change nothing, and it is noticed when
+	// the machine was suspended.
 	Now func() time.Time
 	// Log takes messages for operators; default: none.
 	Log *slog.Logger
@@ -165,6 +166,9 @@ func (o Options) withDefaults() (Options, error) {
 	o.MaxRules = cmp.Or(o.MaxRules, 100_000)
 	o.MaxChunks = cmp.Or(o.MaxChunks, 100_000)
 	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
+	if o.Now == nil {
+		o.Now = time.Now
+	}
 	least := min(
 		int64(o.BatchKeys), int64(o.AlarmEvery), int64(o.Tolerance), int64(o.Timeout), int64(o.Forget), int64(o.MaxCheckers),
 		int64(o.MaxWindow), int64(o.MaxRules), int64(o.MaxChunks),

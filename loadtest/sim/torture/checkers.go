@@ -33,6 +33,7 @@ type life struct {
 	slewed     int64 // until when it may take to follow a change of that while it ran
 	asleep     int64 // own time of a wake-up after which no good answer has come to a hello; 0: none
 	wrong      int64 // when its idea of the fleet's time was last seen to be wrong
+	unheard    int64 // how far that has moved without it having heard so, at most
 
 	admitted int64 // hits
 	reported int64 // in reports, each once
@@ -98,6 +99,7 @@ func (w *world) welcome(l *life, payload []byte) []byte {
 		panic(err)
 	}
 	off := (w.now+l.skew-m.GetSent())/2 + m.GetError()
+	w.hears(l, off)
 	if m.GetSent() > l.asleep && off < 10*ms { // a bad answer contradicts nothing
 		l.asleep = 0
 	}

@@ -27,36 +27,45 @@ func (w *world) watchTime() {
 			w.margin = max(w.margin, off+ms, ms-off)
 		}
 	}
-	w.moved = min(w.moved, w.farthest())
-	w.margin = min(max(w.margin, w.moved+ms), timeError)
-}
-
-// farthest is how far the farthest checker is from the fleet's time.
-func (w *world) farthest() (most int64) {
 	for _, s := range w.slots {
-		if s.life != nil {
-			most = max(most, int64(w.off(s.life).Abs()))
+		if l := s.life; l != nil {
+			w.margin = max(w.margin, min(l.unheard, int64(w.off(l).Abs()))+ms)
 		}
 	}
-	return most
+	w.margin = min(w.margin, timeError)
 }
 
 // keeps takes in that the keeper has recorded the fleet's time. Where it moves, checkers follow
-// from their next hello on, by 1/20 of the time. Until they have, a slice of time ends for some by
-// the time of before: permits of one are spent until then.
+// from their next hello on, by 1/20 of the time. Those that have not heard it end a slice of time by
+// the time of before.
 func (w *world) keeps(recorded int64) {
 	off := max(recorded-w.shift, w.shift-recorded)
 	if w.lostTime || off > timeError {
 		return
 	}
 	w.shift = recorded
-	w.moved = max(w.moved, off)
-	w.margin = max(w.margin, w.moved)
 	for _, s := range w.slots {
-		if s.life != nil && off > ms {
-			extend(&s.life.slewed, w.now+20*off+4*second)
+		if l := s.life; l != nil {
+			l.unheard += off
+			w.margin = min(max(w.margin, l.unheard), timeError)
+			if off > ms {
+				extend(&l.slewed, w.now+20*off+4*second)
+			}
 		}
 	}
+}
+
+// hears takes in that a checker is told the fleet's time, right to ± err: from what contradicts its
+// own idea by more than that, it knows. It follows when two answers have said so, by 1/20 of the
+// time.
+func (w *world) hears(l *life, err int64) {
+	if err >= l.unheard {
+		return
+	}
+	if l.unheard > int64(clockError) {
+		extend(&l.slewed, w.now+20*int64(w.off(l).Abs())+4*second)
+	}
+	l.unheard = err
 }
 
 // tells takes in what an aggregator tells of the fleet's time. One that starts, and has not heard

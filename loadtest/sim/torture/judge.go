@@ -43,7 +43,6 @@ type judge struct {
 	lostTime  bool                   // the fleet's time may have stepped with the store's clock
 	lostHour  bool                   // and it may have done so into another hour
 	shift     int64                  // how far the fleet's time is ahead of the true one
-	moved     int64                  // how far it has moved with a record, and not all have followed
 	margin    int64                  // how far the fleet may be from it
 }
 
@@ -148,7 +147,7 @@ type counts struct {
 }
 
 // add counts a hit in the first of some buckets that has room, else in the last one, and returns
-// the count of that. Hits come in order, so if there is a way to stay within the limit, this is one.
+// the count of that. As hits come in order, this finds a way to stay within the limit if there is one.
 func (c *counts) add(first, last, limit int64) int64 {
 	for ; c.newest < last; c.newest++ {
 		if last-c.newest > int64(len(c.hits)) {
@@ -157,6 +156,7 @@ func (c *counts) add(first, last, limit int64) int64 {
 		copy(c.hits[1:], c.hits[:])
 		c.hits[0] = 0
 	}
+	first = max(first, c.newest-int64(len(c.hits))+1)
 	for first < last && c.hits[c.newest-first] >= limit {
 		first++
 	}
@@ -187,8 +187,12 @@ func (w *world) admit(l *life, k *key, r *rules.Rule) {
 		if l.asleep != 0 {
 			k.asleepIn = bucket
 		}
-		count := c.add(r.Window.Bucket(now-w.margin), r.Window.Bucket(now+w.margin), limit)
 		knows := bucket-w.lostIn > 1 && k.asleepIn != bucket && !w.lostTime
+		first, last := bucket, bucket
+		if knows {
+			first, last = r.Window.Bucket(now-w.margin), r.Window.Bucket(now+w.margin)
+		}
+		count := c.add(first, last, limit)
 		if w.judgesStrict(knows) && count > limit {
 			w.violate("strict", "hit %d of %s passes at %s in a slice of 2 s, the limit is %d",
 				count, k.text, l.name, limit)

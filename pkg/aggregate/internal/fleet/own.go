@@ -29,12 +29,8 @@ type OwnTime struct {
 // long it was suspended; shorter suspensions do not count.
 const jump = int64(time.Second)
 
-// NewOwnTime returns own time, which begins by the machine's clock, or by another one that is right
-// or wrong: nil for the machine's.
+// NewOwnTime returns own time, which begins by the machine's clock: time.Now, but for tests.
 func NewOwnTime(clock func() time.Time) *OwnTime {
-	if clock == nil {
-		clock = time.Now
-	}
 	began, up := clock(), uptime()
 	return &OwnTime{clock: clock, began: began, measured: func() int64 {
 		if up == 0 {
