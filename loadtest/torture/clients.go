@@ -38,12 +38,17 @@ func newClients(httpAddress, grpcAddress string, trust *x509.CertPool) (*clients
 	return &clients{
 		url: "https://" + httpAddress + "/v1/check",
 		http: &http.Client{Transport: &http.Transport{
-			MaxIdleConnsPerHost: 64, IdleConnTimeout: keepAlive,
+			MaxConnsPerHost: mostConnections, MaxIdleConnsPerHost: mostConnections, IdleConnTimeout: keepAlive,
 			TLSClientConfig: &tls.Config{RootCAs: trust, MinVersion: tls.VersionTLS12},
 		}},
 		grpc: conn, rls: ratelimitv3.NewRateLimitServiceClient(conn),
 	}, nil
 }
+
+// mostConnections is how many connections a checker gets, as proxies bound it. Without a bound each
+// request to a frozen one opens another connection, and the handshakes of all of them, when it goes
+// on, leave no processor to the rest of the fleet, which has the same machine.
+const mostConnections = 32
 
 // keepAlive is how long a connection waits for its next request: less than a server waits for the
 // first one, or both may give up and begin at the same moment.

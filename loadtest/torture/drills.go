@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/offpath-io/offpath/loadtest/torture/found"
@@ -73,7 +72,8 @@ var drills = []drill{
 	}},
 }
 
-// failoverDrills are those of modes in which somebody can take over.
+// failoverDrills are those of modes in which somebody can take over. The other states are the same
+// there.
 var failoverDrills = []drill{
 	{"a master of Redis dies", 10 * time.Second, func(ctx context.Context, s *storm, d time.Duration) error {
 		all, err := masters(ctx, s.fleet.store)
@@ -123,7 +123,7 @@ func (s *storm) without(ctx context.Context, parts []*part, d time.Duration) err
 func (c *campaign) drill(ctx context.Context) {
 	list := drills
 	if c.o.Mode != Single {
-		list = append(slices.Clone(drills), failoverDrills...)
+		list = failoverDrills
 	}
 	for _, d := range list {
 		if ctx.Err() != nil {

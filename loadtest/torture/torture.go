@@ -16,7 +16,6 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
-	"runtime"
 	"slices"
 	"sync"
 	"time"
@@ -354,62 +353,6 @@ func (c *campaign) end() {
 			c.violate(time.Now(), "daemons end with status 0 at rest", "%s ends with %d:\n%s", p.name, status, p.program.Log())
 		}
 	}
-}
-
-// standstill knows when the machine stood still: when a thread that wanted to sleep for a moment
-// slept for long.
-type standstill struct {
-	mu   sync.Mutex
-	gaps []span
-}
-
-const (
-	tick     = 5 * time.Millisecond
-	longTick = 25 * time.Millisecond
-)
-
-func watchClock(ctx context.Context) *standstill {
-	s := new(standstill)
-	go func() {
-		runtime.LockOSThread()
-		for last := time.Now(); ctx.Err() == nil; {
-			time.Sleep(tick)
-			now := time.Now()
-			if now.Sub(last) > longTick {
-				s.mu.Lock()
-				s.gaps = append(s.gaps, span{last.Add(tick), now})
-				s.mu.Unlock()
-			}
-			last = now
-		}
-	}()
-	return s
-}
-
-// within is for how long it stood still between two times.
-func (s *standstill) within(from, until time.Time) (d time.Duration) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for i := len(s.gaps) - 1; i >= 0 && s.gaps[i].until.After(from); i-- {
-		if b, e := later(s.gaps[i].from, from), earlier(s.gaps[i].until, until); e.After(b) {
-			d += e.Sub(b)
-		}
-	}
-	return d
-}
-
-func later(a, b time.Time) time.Time {
-	if a.After(b) {
-		return a
-	}
-	return b
-}
-
-func earlier(a, b time.Time) time.Time {
-	if a.Before(b) {
-		return a
-	}
-	return b
 }
 
 func seconds(d time.Duration) float64 { return d.Round(time.Millisecond).Seconds() }

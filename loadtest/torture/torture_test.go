@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"regexp"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -86,6 +87,25 @@ func TestFaultsAddUp(t *testing.T) {
 		}
 		hold()
 		hold, slow = slow, func() {}
+	}
+}
+
+// Times in which the machine stood still count once, however often they are noticed.
+func TestStandstill(t *testing.T) {
+	begun, s := time.Now(), new(standstill)
+	at := func(ms int) time.Time { return begun.Add(time.Duration(ms) * time.Millisecond) }
+	for _, gap := range [][2]int{{100, 200}, {150, 250}, {140, 250}, {300, 400}} {
+		s.add(at(gap[0]), at(gap[1]))
+	}
+	for _, test := range []struct{ from, until, want int }{
+		{0, 1000, 250}, {120, 220, 100}, {250, 300, 0}, {350, 1000, 50},
+	} {
+		if got := s.within(at(test.from), at(test.until)); got != time.Duration(test.want)*time.Millisecond {
+			t.Errorf("from %d to %d ms: %v, want %d ms", test.from, test.until, got, test.want)
+		}
+	}
+	if runtime.GOOS == "linux" && len(stolen()) == 0 {
+		t.Error("the system does not say what its host took")
 	}
 }
 
