@@ -76,6 +76,7 @@ type storm struct {
 	limits     []newLimit               // all that have been in force
 	losses     []time.Time              // when the store lost data
 	storeLost  int64
+	dropped    int64   // what checkers had dropped that were replaced
 	again      int64   // of that: what may be reported once more
 	troubles   []error // what could not be done: of the campaign, not of the fleet
 }
@@ -167,6 +168,9 @@ func (s *storm) replace(
 			return err
 		}
 		held = int64(m["offpath_hits_pending"] + m["offpath_hits_in_flight"])
+		s.mu.Lock()
+		s.dropped += dropped(m) // its counts go with it
+		s.mu.Unlock()
 		defer func() { // what it took in after that is known only now
 			p.mu.Lock()
 			defer p.mu.Unlock()

@@ -26,6 +26,9 @@ func (c *campaign) violate(at time.Time, what, format string, args ...any) {
 // mostStandstill is the share of a run in which the machine may stand still.
 const mostStandstill = 0.05
 
+// mostDisturbed is the share of the windows at rest in which it may do so.
+const mostDisturbed = 0.1
+
 // mostOfAKind is how many violations of one promise are told.
 const mostOfAKind = 10
 
@@ -46,6 +49,10 @@ func (c *campaign) judge() {
 	if c.result.StoodStill > mostStandstill && !c.o.Untimed {
 		c.violate(time.Now(), "the machine runs", "it stood still for %.1f %% of the time: the run does not count",
 			100*c.result.StoodStill)
+	}
+	if w := c.windows; float64(w.disturbed) > mostDisturbed*float64(w.atRest) {
+		c.violate(time.Now(), "the machine runs", "it stood still in %.1f %% of the windows at rest: the run does not count",
+			100*float64(w.disturbed)/float64(w.atRest))
 	}
 	told := map[string]int{}
 	c.result.Violations = slices.DeleteFunc(c.result.Violations, func(v found.Violation) bool {
@@ -93,10 +100,15 @@ func (c *campaign) judgeAnswers(all []request) {
 	q.P50, q.P99, q.Longest = ms(50), ms(99), ms(100)
 }
 
-// isDropped says whether a metric counts hits that checkers know to be in no ledger.
-func isDropped(name string) bool {
-	return strings.HasPrefix(name, `offpath_hits_total{outcome="lost"`) ||
-		strings.HasPrefix(name, `offpath_hits_total{outcome="overflow"`)
+// dropped are the hits of which a checker's metrics say that they are in no ledger.
+func dropped(metrics map[string]float64) (sum int64) {
+	for name, n := range metrics {
+		if strings.HasPrefix(name, `offpath_hits_total{outcome="lost"`) ||
+			strings.HasPrefix(name, `offpath_hits_total{outcome="overflow"`) {
+			sum += int64(n)
+		}
+	}
+	return sum
 }
 
 func (c *campaign) judgeConservation() {
@@ -234,12 +246,22 @@ func countAt(shape window.Shape, buckets map[int64]int64, now int64) float64 {
 	return shape.Count(counts, now)
 }
 
-// atRest says whether a window has no hits but those of a fleet that has recovered.
+// atRest says whether a window has no hits but those of a fleet that has recovered. One in which the
+// machine stood still has not: what was asked for meanwhile comes at once, and to all checkers.
 func (c *campaign) atRest(shape window.Shape, at time.Time) bool {
 	reaches := shape.Length + shape.BucketSize()
-	return slices.ContainsFunc(c.rests, func(s span) bool {
+	rests := slices.ContainsFunc(c.rests, func(s span) bool {
 		return at.Before(s.until) && at.Add(-reaches).After(s.from)
 	})
+	if !rests || c.o.Untimed {
+		return rests
+	}
+	c.windows.atRest++
+	if c.clock.within(at.Add(-reaches), at) > longTick {
+		c.windows.disturbed++
+		return false
+	}
+	return true
 }
 
 // corrected is how long a checker may go by a wrong clock: it asks every 2 s.

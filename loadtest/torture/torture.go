@@ -66,6 +66,7 @@ type campaign struct {
 	traffic *traffic
 	storm   *storm
 	clock   *standstill
+	windows struct{ atRest, disturbed int } // that were judged, and those in which it stood still
 	start   time.Time
 	result  found.Result
 	rests   []span          // times of rest, in which limits hold closely
@@ -298,7 +299,7 @@ const closing = 2 * time.Second
 func (c *campaign) settle() {
 	ctx, ended := context.Background(), time.Now()
 	for {
-		pending, dropped := 0.0, 0.0
+		pending, gone := 0.0, c.storm.dropped
 		for _, p := range c.fleet.checkers {
 			m, err := p.metrics(ctx)
 			if err != nil {
@@ -306,15 +307,11 @@ func (c *campaign) settle() {
 				return
 			}
 			pending += m["offpath_hits_pending"] + m["offpath_hits_in_flight"]
-			for name, n := range m {
-				if isDropped(name) {
-					dropped += n
-				}
-			}
+			gone += dropped(m)
 		}
 		late := time.Since(ended)-c.clock.within(ended, time.Now()) > c.patience(settleWithin)
 		if pending == 0 || late {
-			c.result.Counts.Dropped = int64(dropped)
+			c.result.Counts.Dropped = gone
 			if pending > 0 {
 				c.violate(time.Now(), "no hit is on its way 5 s after the last request", "%g are", pending)
 			}

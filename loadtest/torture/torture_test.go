@@ -206,6 +206,15 @@ func TestJudge(t *testing.T) {
 			c.storm.losses = []time.Time{c.at(95)}
 		}, ""},
 		{"exceeded at rest", func(c *campaign) { c.asks("fast", "hot", 50, 300, 215) }, "fast of hot: 212 of 200"},
+		{"… as the machine stood still", func(c *campaign) {
+			c.asks("fast", "hot", 50, 300, 215)
+			c.clock.add(c.at(50.5), c.at(50.55))
+		}, ""},
+		{"it stood still in many windows", func(c *campaign) {
+			for s := 60.0; s < 70; s += 2 {
+				c.clock.add(c.at(s), c.at(s+0.05))
+			}
+		}, "windows at rest: the run does not count"},
 		{"… with others' limits", func(c *campaign) { c.asks("fast", "hot", 50, 300, 205) }, ""},
 		{"exceeded before the fleet was at rest", func(c *campaign) { c.asks("fast", "hot", 34, 300, 250) }, ""},
 		{"exceeded in a storm", func(c *campaign) { c.asks("fast", "hot", 10, 900, 790) }, ""},
@@ -227,6 +236,9 @@ func TestJudge(t *testing.T) {
 		c := recorded()
 		c.asks("fast", "hot", 40, 300, 200)
 		c.asks("exact", "period-1", 40, 100, 50)
+		for s := 60.0; s < 98; s += 2 {
+			c.asks("fast", "hot", s, 300, 200)
+		}
 		tt.spoil(c)
 		c.judge()
 		var got []string
@@ -266,6 +278,17 @@ func TestLives(t *testing.T) {
 	p.release()
 	if !p.take() {
 		t.Error("it was not released")
+	}
+}
+
+// What a checker says that it has dropped is remembered when it ends.
+func TestDropped(t *testing.T) {
+	got := dropped(map[string]float64{
+		`offpath_hits_total{outcome="lost",rule="a"}`: 3, `offpath_hits_total{outcome="overflow",rule="a"}`: 4,
+		`offpath_hits_total{outcome="overflow",rule="b"}`: 5, `offpath_hits_total{outcome="counted",rule="a"}`: 100,
+	})
+	if got != 12 {
+		t.Errorf("%d dropped, want 12", got)
 	}
 }
 

@@ -82,7 +82,7 @@ type Conservation struct {
 	Allowed   int64 `json:"allowed"`
 	Uncertain int64 `json:"uncertain"`
 	Ledger    int64 `json:"ledger"`  // counted, late and refused
-	Dropped   int64 `json:"dropped"` // overflow and lost, as checkers say that live
+	Dropped   int64 `json:"dropped"` // overflow and lost, as checkers say, those too that were killed since
 	// Held is what checkers held that were killed, or could not deliver before they had to stop.
 	Held int64 `json:"held_by_killed_checkers"`
 	// StoreLost is what was in the ledger before the store lost data, and not after: when it was
