@@ -51,7 +51,8 @@ func newTorture() *cobra.Command {
 			flags.Float(0.1, 24*60))
 		flags.Add(s, &o.Seed, "seed", "`N` decides the faults", flags.Uint64)
 		s.BoolVar(&o.Drills, "drills", false, "play one state after the other instead, such as an "+
-			"outage of Redis, and print what passed in each")
+			"outage of Redis, and print what passed in each; with sentinel and cluster, those in which a "+
+			"replica takes over")
 		flags.Add(s, &faults, "faults", "`KINDS` of faults, with commas between; all that the "+
 			"mode can play by default: "+kindNames(torture.Kinds())+" (failover only with sentinel and "+
 			"cluster, rollback only with single, version only with --previous)", readKinds)

@@ -34,8 +34,8 @@ func watchClock(ctx context.Context) *standstill {
 				s.add(last.Add(tick), now)
 			}
 			for core, t := range after {
-				if d := t - before[core]; d > longTick {
-					s.add(now.Add(-d), now)
+				if was, known := before[core]; known && t-was > longTick {
+					s.add(now.Add(was-t), now)
 				}
 			}
 			last, before = now, after

@@ -281,7 +281,7 @@ func TestLives(t *testing.T) {
 	}
 }
 
-// What a checker says that it has dropped is remembered when it ends.
+// What a checker has dropped is in two of its metrics, by rule.
 func TestDropped(t *testing.T) {
 	got := dropped(map[string]float64{
 		`offpath_hits_total{outcome="lost",rule="a"}`: 3, `offpath_hits_total{outcome="overflow",rule="a"}`: 4,
