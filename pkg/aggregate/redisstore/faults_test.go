@@ -143,7 +143,7 @@ func TestScriptDoesNotStopHalfWay(t *testing.T) {
 	now := time.Now().UnixNano()
 	mustApply(t, s, hitAt(now, 0, 1, 1))
 
-	noError(t, s.client.Do(t.Context(), "ACL", "SETUSER", "limited", "on", ">pw", "~*", "&*", "+@all", "-pexpireat").Err())
+	noError(t, s.Client().Do(t.Context(), "ACL", "SETUSER", "limited", "on", ">pw", "~*", "&*", "+@all", "-pexpireat").Err())
 	limited := open(t, Options{URL: "redis://limited:pw@" + server.Addr(), Remember: -1})
 	mustJoin(t, limited, 1)
 	if applied, err := limited.Apply(t.Context(), hitAt(now, 0, 2, 0)); err == nil || errors.Is(err, storage.ErrBatch) {
@@ -154,11 +154,11 @@ func TestScriptDoesNotStopHalfWay(t *testing.T) {
 	}
 
 	// Somebody has put something else where the previous bucket was.
-	names := keysOf(t, s.client, fmt.Sprintf("offpath:{0}:1:*:%d:*", hourly.Bucket(now)-1))
+	names := keysOf(t, s.Client(), fmt.Sprintf("offpath:{0}:1:*:%d:*", hourly.Bucket(now)-1))
 	if len(names) != 1 {
 		t.Fatal(names)
 	}
-	noError(t, s.client.Set(t.Context(), names[0], "nonsense", 0).Err())
+	noError(t, s.Client().Set(t.Context(), names[0], "nonsense", 0).Err())
 	applied := mustApply(t, s, hitAt(now, 0, 3, 0))
 	if len(applied.Repeated) > 0 || len(applied.Totals[0]) != 1 || applied.Totals[0][0].Count != 2 {
 		t.Errorf("%+v; want the current bucket's 2", applied)

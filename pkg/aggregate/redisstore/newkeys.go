@@ -98,7 +98,7 @@ func (s *Store) readMemory(ctx context.Context) {
 		}
 		return err
 	}
-	switch c := s.client.(type) {
+	switch c := s.Client().(type) {
 	case *redis.ClusterClient:
 		_ = c.ForEachMaster(ctx, one)
 	case *redis.Client:

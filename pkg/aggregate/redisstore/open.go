@@ -75,11 +75,13 @@ func Open(o Options) (*Store, error) {
 		return nil, fmt.Errorf("open store: %d new keys", o.NewKeys)
 	}
 	s := &Store{
-		client: redis.NewUniversalClient(where), namespace: o.Namespace,
+		where: where, namespace: o.Namespace,
 		memory:  newMemory(cmp.Or(o.Remember, 1<<21)),
 		newKeys: newKeys{each: int64(cmp.Or(o.NewKeys, 1_000_000)), spare: 1},
 		leases:  sync.Pool{New: func() any { return new(leaseCall) }},
 	}
+	client := redis.NewUniversalClient(where)
+	s.client.Store(&client)
 	s.calls.New = func() any { return &call{memory: s.memory, newKeys: &s.newKeys} }
 	return s, nil
 }

@@ -41,7 +41,7 @@ func TestURLs(t *testing.T) {
 			t.Errorf("%s: %v, %q, %q, %q, %d", tt.url, got.Addrs, got.Username, got.Password, got.MasterName, got.DB)
 		}
 		client, config := cluster, got.TLSConfig
-		if c, ok := openImpatient(t, o).client.(*redis.Client); ok {
+		if c, ok := openImpatient(t, o).Client().(*redis.Client); ok {
 			client, config = one, c.Options().TLSConfig
 			if c.Options().Addr == "FailoverClient" {
 				client = sentinel

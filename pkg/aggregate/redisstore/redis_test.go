@@ -45,7 +45,7 @@ func open(t testing.TB, o Options) *Store {
 	t.Helper()
 	s := openImpatient(t, o)
 	const long = 5 * time.Minute
-	switch c := s.client.(type) {
+	switch c := s.Client().(type) {
 	case *redis.Client:
 		c.Options().ReadTimeout, c.Options().WriteTimeout, c.Options().DialTimeout = long, long, long
 	case *redis.ClusterClient:

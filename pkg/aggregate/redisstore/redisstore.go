@@ -89,7 +89,9 @@ var (
 
 // Store is the store. Its methods are safe for concurrent use.
 type Store struct {
-	client    redis.UniversalClient
+	where     *redis.UniversalOptions
+	client    atomic.Pointer[redis.UniversalClient]
+	asked     atomic.Uint32 // how often another Sentinel was to be asked
 	namespace string
 	groups    atomic.Uint32 // of a shard, 0 before the first Join
 	memory    *memory
@@ -102,8 +104,8 @@ type Store struct {
 var _ storage.Store = (*Store)(nil)
 
 // Client returns the store's own connections, for administration: to inspect the server, or to
-// remove a namespace after a trial.
-func (s *Store) Client() redis.UniversalClient { return s.client }
+// remove a namespace after a trial. If a Sentinel misled it, they are closed at the next Join.
+func (s *Store) Client() redis.UniversalClient { return *s.client.Load() }
 
 // Remembered is how many totals of buckets are remembered now: see [Options.Remember]. From that
 // number on, the oldest are forgotten.
@@ -111,14 +113,15 @@ func (s *Store) Remembered() int { return s.memory.held() }
 
 // Close ends all connections. Calls under way return errors.
 func (s *Store) Close() error {
-	if err := s.client.Close(); err != nil {
+	if err := s.Client().Close(); err != nil {
 		return fmt.Errorf("close store: %w", err)
 	}
 	return nil
 }
 
 // Join looks up or records the number of shards; the store's own choice is 1, or 4 for each master
-// of a Cluster. The time is that of the node which holds the record.
+// of a Cluster. The time is that of the node which holds the record. If that turns out to be a
+// replica, although a Sentinel has named it as the master, the next call asks another Sentinel.
 func (s *Store) Join(ctx context.Context, shards int) (storage.Fleet, error) {
 	if shards < 0 || shards > storage.MaxShards {
 		return storage.Fleet{}, fmt.Errorf("join: %d shards: want 1 to %d, or 0", shards, storage.MaxShards)
@@ -131,6 +134,9 @@ func (s *Store) Join(ctx context.Context, shards int) (storage.Fleet, error) {
 		}
 	}
 	if err != nil {
+		if redis.HasErrorPrefix(err, "READONLY") || s.asked.Load() > 0 {
+			s.askAnother()
+		}
 		return storage.Fleet{}, fmt.Errorf("join: %w", err)
 	}
 	if shards != 0 && shards != fleet.Shards {
@@ -141,10 +147,23 @@ func (s *Store) Join(ctx context.Context, shards int) (storage.Fleet, error) {
 	return fleet, nil
 }
 
+// askAnother begins anew with the next Sentinel. go-redis stays with one for as long as it answers,
+// and one that was frozen during a failover may go on naming the master of before.
+func (s *Store) askAnother() {
+	all := s.where.Addrs
+	if s.where.MasterName == "" || len(all) < 2 {
+		return
+	}
+	next := *s.where
+	next.Addrs = all[int(s.asked.Add(1))%len(all):][:1] // which knows the others
+	client := redis.NewUniversalClient(&next)
+	_ = (*s.client.Swap(&client)).Close() // calls under way fail, as those before
+}
+
 // record records the number of shards, unless it is 0 or there is one, and returns what is on
 // record.
 func (s *Store) record(ctx context.Context, shards int) (storage.Fleet, error) {
-	got, err := joinScript.Run(ctx, s.client, []string{s.namespace + ":config"}, shards, format).Int64Slice()
+	got, err := joinScript.Run(ctx, s.Client(), []string{s.namespace + ":config"}, shards, format).Int64Slice()
 	if err != nil {
 		return storage.Fleet{}, err
 	}
@@ -162,7 +181,7 @@ func (s *Store) record(ctx context.Context, shards int) (storage.Fleet, error) {
 // KeepOffset puts another offset on record, beside the number of shards.
 func (s *Store) KeepOffset(ctx context.Context, was, offset time.Duration) error {
 	keys := []string{s.namespace + ":config"}
-	if err := offsetScript.Run(ctx, s.client, keys, int64(was), int64(offset)).Err(); err != nil {
+	if err := offsetScript.Run(ctx, s.Client(), keys, int64(was), int64(offset)).Err(); err != nil {
 		return fmt.Errorf("keep the offset of the fleet's time: %w", err)
 	}
 	return nil
@@ -170,7 +189,7 @@ func (s *Store) KeepOffset(ctx context.Context, was, offset time.Duration) error
 
 // choose is the number of shards for a store that has none on record.
 func (s *Store) choose(ctx context.Context) (int, error) {
-	cluster, ok := s.client.(*redis.ClusterClient)
+	cluster, ok := s.Client().(*redis.ClusterClient)
 	if !ok {
 		return 1, nil
 	}
@@ -332,7 +351,7 @@ func (s *Store) eval(ctx context.Context, f *frame, script *redis.Script, source
 
 func (s *Store) do(ctx context.Context, f *frame) (string, error) {
 	cmd := redis.NewCmd(ctx, f.args...)
-	if err := s.client.Process(ctx, cmd); err != nil {
+	if err := s.Client().Process(ctx, cmd); err != nil {
 		return "", err
 	}
 	return cmd.Text()
@@ -346,7 +365,7 @@ func (s *Store) Ledger(ctx context.Context) (storage.Ledger, error) {
 	}
 	sum := make(storage.Ledger)
 	for shard := range fleet.Shards {
-		fields, err := s.client.HGetAll(ctx, prefix(s.namespace, uint32(shard))+"ledger").Result()
+		fields, err := s.Client().HGetAll(ctx, prefix(s.namespace, uint32(shard))+"ledger").Result()
 		if err != nil {
 			return nil, fmt.Errorf("read ledger of shard %d: %w", shard, err)
 		}
