@@ -70,6 +70,8 @@ func newTorture() *cobra.Command {
 		s.StringVar(&out.html, "html", "", "`FILE` for a page with all faults on a time line")
 		s.StringVar(&out.json, "json", "", "`FILE` for all that was found as JSON; - prints it "+
 			"instead of the table")
+		s.StringVar(&o.Logs, "logs", "", "`DIRECTORY` for what each process prints, and for every answer, "+
+			"with seconds since the start")
 	})
 	return cmd
 }

@@ -11,6 +11,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"net/http"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -190,10 +191,13 @@ func (t *traffic) ask(dial *clients, r request) {
 }
 
 // all returns the requests that are over.
+// all returns what has been asked, in order.
 func (t *traffic) all() []request {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return append([]request(nil), t.done...)
+	all := append([]request(nil), t.done...)
+	slices.SortFunc(all, func(a, b request) int { return a.sent.Compare(b.sent) })
+	return all
 }
 
 // allowedBetween counts what was allowed by answers within a time.

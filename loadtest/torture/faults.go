@@ -76,9 +76,10 @@ type storm struct {
 	limits     []newLimit               // all that have been in force
 	losses     []time.Time              // when the store lost data
 	storeLost  int64
-	dropped    int64   // what checkers had dropped that were replaced
-	again      int64   // of that: what may be reported once more
-	troubles   []error // what could not be done: of the campaign, not of the fleet
+	again      int64             // of that: what may be reported once more
+	dropped    int64             // what checkers had dropped that were replaced
+	unclean    []found.Violation // daemons that did not end as they should
+	troubles   []error           // what could not be done: of the campaign, not of the fleet
 }
 
 // errBusy says that another fault has the target: nothing was done.
@@ -94,7 +95,7 @@ func (s *storm) play(ctx context.Context, f fault) {
 			err = k.play(s, ctx, f, &run)
 		}
 	}
-	if f.kind != Cut {
+	if f.kind != Cut && run.For == 0 {
 		run.For = seconds(time.Since(begun))
 	}
 	s.mu.Lock()
@@ -190,8 +191,14 @@ func (s *storm) replace(
 	if err != nil {
 		return err
 	}
-	if by == Stop && !p.log.says(told, "unreported") { // it has delivered all
+	switch status := p.program.ExitStatus(); {
+	case by != Stop || p.admin == "" || p.log.says(told, "unreported"):
+	case status == 0: // it has delivered all
 		p.delivered()
+	default:
+		s.mu.Lock()
+		s.unclean = append(s.unclean, uncleanEnd(s.start, p, status))
+		s.mu.Unlock()
 	}
 	if dial != nil {
 		dial.close()

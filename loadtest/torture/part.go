@@ -22,10 +22,11 @@ type part struct {
 	trust   *x509.CertPool // of its HTTP API
 	log     *logbook
 
-	mu    sync.Mutex
-	lives []life
-	gaps  []span // when it was frozen; the last one may be open
-	busy  bool   // a fault has it
+	mu     sync.Mutex
+	lives  []life
+	starts []time.Time
+	gaps   []span // when it was frozen; the last one may be open
+	busy   bool   // a fault has it
 }
 
 // life is from when a process accepts connections until it is told to end, or is killed.
@@ -41,6 +42,18 @@ type span struct{ from, until time.Time }
 
 func (s span) overlaps(from, until time.Time) bool {
 	return until.After(s.from) && (s.until.IsZero() || from.Before(s.until))
+}
+
+// startsNear counts the starts in the minute before a time.
+func (p *part) startsNear(at time.Time) (n int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, start := range p.starts {
+		if start.Before(at) && start.After(at.Add(-time.Minute)) {
+			n++
+		}
+	}
+	return n
 }
 
 // stopPatience is how long an ordered end may take: a checker delivers for 5 s, and what it holds
@@ -151,6 +164,9 @@ func (p *part) restart(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	for {
+		p.mu.Lock()
+		p.starts = append(p.starts, time.Now())
+		p.mu.Unlock()
 		err := p.program.Restart(ctx)
 		if err == nil {
 			err = p.serve(ctx)

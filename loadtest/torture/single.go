@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-
-	"github.com/offpath-io/offpath/pkg/aggregate/redisstore"
 )
 
 // single is one Redis alone. Each aggregator has a link of its own to it.
@@ -33,21 +31,10 @@ func (s *single) url(from string) (string, error) {
 	return "redis://" + address, err
 }
 
-func (s *single) ledger(ctx context.Context) (sum int64, err error) {
-	store, err := redisstore.Open(redisstore.Options{URL: s.node.redis.URL(), Namespace: "offpath"})
-	if err != nil {
-		return 0, fmt.Errorf("torture: %w", err)
-	}
-	defer store.Close()
-	rules, err := store.Ledger(ctx)
-	for n := 0; err != nil && n < 10; n++ { // the machine may stand still for longer than it waits
-		rules, err = store.Ledger(ctx)
-	}
+func (s *single) ledger(ctx context.Context) (int64, error) {
+	r, err := s.node.read(ctx)
 	if err != nil {
 		return 0, fmt.Errorf("torture: ledger: %w", err)
 	}
-	for _, r := range rules {
-		sum += r.Counted + r.Late + r.Refused
-	}
-	return sum, nil
+	return r.sum, nil
 }

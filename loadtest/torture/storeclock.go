@@ -50,12 +50,17 @@ func (f *fleet) setStoreClock(ahead time.Duration) error {
 }
 
 // setStoreClock sets the clock of all machines with Redis.
-func (s *storm) setStoreClock(_ context.Context, f fault, run *found.Fault) error {
+func (s *storm) setStoreClock(ctx context.Context, f fault, run *found.Fault) error {
 	run.Target = "redis"
 	if !s.takeRedis() {
 		return errBusy
 	}
 	defer s.releaseRedis()
+	known := s.witness(ctx)
+	if known == nil {
+		return errBusy
+	}
+	defer known()
 	ahead := f.step()
 	run.Detail = fmt.Sprintf("is %v ahead, set by %v", ahead, ahead-s.storeAhead)
 	s.storeAhead = ahead

@@ -34,6 +34,25 @@ func (s *storm) releaseRedis() {
 	s.redisBusy = false
 }
 
+// onRecord is how long it may take until Redis has the offset of the fleet's time on record again.
+const onRecord = 5 * time.Second
+
+// witness takes an aggregator that knows the fleet's time, for as long after end is called as it may
+// need to record that: if Redis' clock is set, or the offset gone, while no aggregator goes on, the
+// fleet's time moves. end is nil if there is none.
+func (s *storm) witness(ctx context.Context) (end func()) {
+	for _, p := range s.fleet.aggregators {
+		if !p.take() {
+			continue
+		}
+		if _, err := p.get(ctx, "/readyz"); err == nil {
+			return func() { time.AfterFunc(onRecord, p.release) }
+		}
+		p.release()
+	}
+	return nil
+}
+
 // snapshot is the file to roll back to.
 func (s *storm) snapshot() string { return filepath.Join(s.fleet.dir, "snapshot.rdb") }
 
@@ -60,6 +79,13 @@ func (s *storm) hurtStore(ctx context.Context, f fault, run *found.Fault) error 
 	background, store := context.Background(), s.fleet.store
 	if store.inSync(background) != nil { // a fault of links has it
 		return errBusy
+	}
+	if f.kind == Lose || f.kind == Rollback {
+		known := s.witness(ctx)
+		if known == nil {
+			return errBusy
+		}
+		defer known()
 	}
 	if f.kind == Full || f.kind == Disk || f.kind == ReadOnly {
 		return s.refuse(ctx, f)
@@ -103,8 +129,8 @@ func (s *storm) hurtStore(ctx context.Context, f fault, run *found.Fault) error 
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.storeLost += before - after
-	s.again += max(min(before-after, held), 0)
 	if f.kind != Restart {
+		s.again += min(before, held) // all of before is gone: what came back, if anything, is older
 		s.losses = append(s.losses, time.Now())
 	}
 	return nil
@@ -215,8 +241,8 @@ func (s *storm) held() int64 {
 	var sum atomic.Int64
 	var asking sync.WaitGroup
 	for i, p := range s.fleet.checkers {
-		if _, _, ok := p.current(); !ok {
-			continue
+		if !p.program.Running() {
+			continue // one that is about to end repeats, too
 		}
 		asking.Go(func() {
 			if m, err := p.metrics(ctx); err == nil {
@@ -337,10 +363,12 @@ func (s *storm) failover(_ context.Context, f fault, run *found.Fault) error {
 	if err := s.promoted(n.group, begun, is, run); err != nil {
 		return err
 	}
+	run.For = seconds(time.Since(begun)) // until the old one has all is no part of it
 	if err := until(background, store.inSync); err != nil {
 		return err
 	}
 	if e, ok := store.failovers().endSince(n, begun); ok {
+		run.For = max(run.For, seconds(e.at.Sub(begun)))
 		run.Detail += fmt.Sprintf("; %d in the old one's when it stepped down after %.1f s",
 			e.sum, seconds(e.at.Sub(begun)))
 	}

@@ -45,6 +45,8 @@ type Options struct {
 	// Untimed judges neither how long anything takes nor how closely limits hold at rest: for a
 	// machine that others use. What is counted is judged all the same.
 	Untimed bool
+	// Logs is a directory for what the processes print, and for every answer; "": they are not kept.
+	Logs string
 	// Progress gets a line for each fault and each round; nil: nobody does.
 	Progress io.Writer
 }
@@ -66,7 +68,6 @@ type campaign struct {
 	traffic *traffic
 	storm   *storm
 	clock   *standstill
-	windows struct{ atRest, disturbed int } // that were judged, and those in which it stood still
 	start   time.Time
 	result  found.Result
 	rests   []span          // times of rest, in which limits hold closely
@@ -174,7 +175,11 @@ func (c *campaign) run(ctx context.Context) (found.Result, error) {
 	c.end()
 	c.result.Seconds = seconds(time.Since(c.start))
 	c.result.Faults = c.storm.runs
-	c.judge()
+	all := c.traffic.all()
+	c.judge(all)
+	if c.o.Logs != "" {
+		c.trouble(c.writeLogs(c.o.Logs, all))
+	}
 	return c.result, errors.Join(c.storm.troubles...)
 }
 
@@ -347,8 +352,20 @@ func (c *campaign) end() {
 		p.ends(0)
 		c.trouble(p.program.StopWithin(stopPatience))
 		if status := p.program.ExitStatus(); status != 0 {
-			c.violate(time.Now(), "daemons end with status 0 at rest", "%s ends with %d:\n%s", p.name, status, p.program.Log())
+			c.result.Violations = append(c.result.Violations, uncleanEnd(c.start, p, status))
 		}
+	}
+}
+
+// uncleanEnd is what a daemon is accused of that was told to end, and has not done so in order.
+func uncleanEnd(start time.Time, p *part, status int) found.Violation {
+	text := fmt.Sprintf("%s ends with %d", p.name, status)
+	lines := p.log.all()
+	for _, line := range lines[max(len(lines)-10, 0):] {
+		text += "\n" + line.text
+	}
+	return found.Violation{
+		At: seconds(time.Since(start)), What: "daemons that have delivered all end with status 0", Text: text,
 	}
 }
 

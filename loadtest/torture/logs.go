@@ -1,0 +1,46 @@
+package torture
+
+import (
+	"bytes"
+	"encoding/csv"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+)
+
+// writeLogs writes what each part printed, and every answer, to files in a directory: who looks for
+// the cause of a violation needs them. Times are seconds since the start, as in the result.
+func (c *campaign) writeLogs(dir string, all []request) error {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return fmt.Errorf("torture: %w", err)
+	}
+	for _, p := range c.fleet.parts() {
+		var text []byte
+		for _, line := range p.log.all() {
+			text = fmt.Appendf(text, "%9.3f %s\n", line.at.Sub(c.start).Seconds(), line.text)
+		}
+		if err := os.WriteFile(filepath.Join(dir, p.name+".log"), text, 0o600); err != nil {
+			return fmt.Errorf("torture: %w", err)
+		}
+	}
+	var text bytes.Buffer
+	w := csv.NewWriter(&text)
+	row := func(fields ...string) { _ = w.Write(fields) } // in memory
+	row("sent", "took", "checker", "rule", "user", "answered", "allowed", "freshness", "trouble")
+	for i := range all {
+		r := &all[i]
+		row(secondsText(r.sent.Sub(c.start).Seconds()), secondsText(r.took.Seconds()), strconv.Itoa(r.checker),
+			r.stream.rule, r.user, strconv.FormatBool(r.answered), strconv.FormatBool(r.allowed), r.freshness, r.trouble)
+	}
+	for _, gap := range c.clock.gaps { // those of the machine are among them
+		row(secondsText(gap.from.Sub(c.start).Seconds()), secondsText(gap.until.Sub(gap.from).Seconds()), "", "stood still")
+	}
+	w.Flush()
+	if err := os.WriteFile(filepath.Join(dir, "answers.csv"), text.Bytes(), 0o600); err != nil {
+		return fmt.Errorf("torture: %w", err)
+	}
+	return nil
+}
+
+func secondsText(s float64) string { return strconv.FormatFloat(s, 'f', 6, 64) }
