@@ -100,7 +100,15 @@ func (s *store) Apply(ctx context.Context, batch *storage.Batch) (storage.Applie
 
 // Lease carries out a batch of lease requests.
 func (s *store) Lease(ctx context.Context, batch *storage.LeaseBatch) (storage.Leased, error) {
-	lease := func(b *storage.LeaseBatch) (storage.Leased, error) { return s.Store.Lease(ctx, b) }
+	lease := func(b *storage.LeaseBatch) (storage.Leased, error) {
+		leased, err := s.Store.Lease(ctx, b)
+		if s.world.o.mutation == grantsNothing {
+			for i := range leased.Keys {
+				clear(leased.Keys[i].Grants)
+			}
+		}
+		return leased, err
+	}
 	return call(s, batch, batch.Shard, true, lease)
 }
 

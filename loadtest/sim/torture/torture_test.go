@@ -37,6 +37,7 @@ func TestDefectsAreFound(t *testing.T) {
 		{forgetsMarks, "conservation"},
 		{countsTwice, "conservation"},
 		{losesSilently, "conservation"},
+		{grantsNothing, "strict starves"},
 		{strictAsAsync, "strict"},
 		{limitsDoubled, "strict"},
 		{limitsDoubled, "bound"},
@@ -101,6 +102,13 @@ func TestHitsNearAnEdge(t *testing.T) {
 				t.Errorf("the last hit is number %d of its slice, want %d", got, test.want)
 			}
 		})
+	}
+}
+
+// In this one no key of a strict rule is asked for twice within the time of a permit.
+func TestSparseRequestsDoNotStarve(t *testing.T) {
+	for _, v := range Run(t.Context(), Options{Seed: 301631}).Violations {
+		t.Errorf("%v\n%s", v, v.Command)
 	}
 }
 

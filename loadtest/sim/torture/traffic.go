@@ -121,6 +121,11 @@ func (w *world) request() {
 		w.requestBySeveral(l, k)
 		return
 	}
+	w.requestOf(l, k)
+}
+
+// requestOf sends one by one rule.
+func (w *world) requestOf(l *life, k *key) {
 	limiter, ok := l.Limiter(firstRules[k.rule].Name)
 	if !ok {
 		panic("no rule " + firstRules[k.rule].Name)
