@@ -9,8 +9,9 @@ import (
 	"strconv"
 )
 
-// writeLogs writes what each part printed, and every answer, to files in a directory: who looks for
-// the cause of a violation needs them. Times are seconds since the start, as in the result.
+// writeLogs writes what each part printed, every answer, and when the machine stood still to files in
+// a directory: who looks for the cause of a violation needs them. Times are seconds since the start,
+// as in the result.
 func (c *campaign) writeLogs(dir string, all []request) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return fmt.Errorf("torture: %w", err)
@@ -27,14 +28,17 @@ func (c *campaign) writeLogs(dir string, all []request) error {
 	var text bytes.Buffer
 	w := csv.NewWriter(&text)
 	row := func(fields ...string) { _ = w.Write(fields) } // in memory
-	row("sent", "took", "checker", "rule", "user", "answered", "allowed", "freshness", "trouble")
+	row("sent", "took", "rule", "user", "checker", "rls", "answered", "allowed", "freshness", "trouble")
 	for i := range all {
 		r := &all[i]
-		row(secondsText(r.sent.Sub(c.start).Seconds()), secondsText(r.took.Seconds()), strconv.Itoa(r.checker),
-			r.stream.rule, r.user, strconv.FormatBool(r.answered), strconv.FormatBool(r.allowed), r.freshness, r.trouble)
+		row(secondsText(r.sent.Sub(c.start).Seconds()), secondsText(r.took.Seconds()), r.stream.rule, r.user,
+			strconv.Itoa(r.checker), strconv.FormatBool(r.rls), strconv.FormatBool(r.answered),
+			strconv.FormatBool(r.allowed), r.freshness, r.trouble)
 	}
-	for _, gap := range c.clock.gaps { // those of the machine are among them
-		row(secondsText(gap.from.Sub(c.start).Seconds()), secondsText(gap.until.Sub(gap.from).Seconds()), "", "stood still")
+	c.clock.mu.Lock()
+	defer c.clock.mu.Unlock()
+	for _, gap := range c.clock.gaps {
+		row(secondsText(gap.from.Sub(c.start).Seconds()), secondsText(gap.until.Sub(gap.from).Seconds()), "stood still")
 	}
 	w.Flush()
 	if err := os.WriteFile(filepath.Join(dir, "answers.csv"), text.Bytes(), 0o600); err != nil {

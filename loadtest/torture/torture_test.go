@@ -349,7 +349,7 @@ func TestWriteLogs(t *testing.T) {
 	}
 	for name, want := range map[string]string{
 		"checker-2.log": "   41.500 it hurts\n", "checker-1.log": "",
-		"answers.csv": "sent,took,checker,rule,user,answered,allowed,freshness,trouble\n40.000000,",
+		"answers.csv": "sent,took,rule,user,checker,rls,answered,allowed,freshness,trouble\n40.000000,0.001000,fast,hot,0,",
 	} {
 		got, err := os.ReadFile(filepath.Join(dir, name))
 		if err != nil || want == "" != (len(got) == 0) || !strings.HasPrefix(string(got), want) {
