@@ -190,7 +190,6 @@ func (t *traffic) ask(dial *clients, r request) {
 	t.done = append(t.done, r)
 }
 
-// all returns the requests that are over.
 // all returns what has been asked, in order.
 func (t *traffic) all() []request {
 	t.mu.Lock()

@@ -23,14 +23,15 @@ type reading struct {
 	state  string // of its shards: each batch and each lease makes another one
 }
 
-// readNode reads a node at once: the ledgers of the shards that are named, beside its role. The
-// store's own Ledger asks masters only, and through links; and it finds no shards until an
-// aggregator has joined again, if Redis has lost everything.
+// readNode reads a node at once: the ledgers of its shards, of which there are 16 at most, beside its
+// role. The store's own Ledger asks masters only, and through links; and it finds no shards until an
+// aggregator has joined again, if Redis has lost everything. KEYS would hold Redis up.
 var readNode = redis.NewScript(`
 local sum, state = 0, {}
-for _, shard in ipairs(ARGV) do
-  if redis.pcall('EXISTS', shard .. 'ledger') == 1 then
-    local fields = redis.call('HGETALL', shard .. 'ledger')
+for shard = 0, 15 do
+  local begin = 'offpath:{' .. shard .. '}:'
+  if redis.pcall('EXISTS', begin .. 'ledger') == 1 then -- and it is not another node's
+    local fields = redis.call('HGETALL', begin .. 'ledger')
     for i = 1, #fields, 2 do
       local outcome = string.match(fields[i], '%z(%a+)$')
       if outcome == 'counted' or outcome == 'late' or outcome == 'refused' then
@@ -38,42 +39,16 @@ for _, shard in ipairs(ARGV) do
       end
     end
   end
-  if redis.pcall('EXISTS', shard .. 'meta') == 1 then
+  if redis.pcall('EXISTS', begin .. 'meta') == 1 then
     for _, field in ipairs({'generation', 'version', 'last'}) do
-      state[#state + 1] = redis.call('HGET', shard .. 'meta', field) or ''
+      state[#state + 1] = redis.call('HGET', begin .. 'meta', field) or ''
     end
   end
 end
 return {redis.call('INFO', 'replication'), sum, table.concat(state, ' ')}`)
 
-// list returns what the keys of a node's shards begin with, in order. It asks the node ever more
-// rarely: that looks through all its keys, and nobody else gets an answer meanwhile.
-func (n *node) list(ctx context.Context) ([]string, error) {
-	n.listing.Lock()
-	defer n.listing.Unlock()
-	if time.Since(n.listed) < time.Duration(n.lists)*time.Second {
-		return n.shards, nil
-	}
-	shards, err := n.admin.Keys(ctx, "offpath:{*}:meta").Result()
-	if err != nil {
-		return nil, fmt.Errorf("list the shards of %s: %w", n.name, err)
-	}
-	for i, key := range shards {
-		shards[i] = strings.TrimSuffix(key, "meta")
-	}
-	shards = append(shards, n.shards...) // one that it has lost comes back
-	slices.Sort(shards)
-	n.shards, n.listed = slices.Compact(shards), time.Now()
-	n.lists++
-	return n.shards, nil
-}
-
 func (n *node) read(ctx context.Context) (r reading, err error) {
-	shards, err := n.list(ctx)
-	if err != nil {
-		return r, err
-	}
-	list, err := readNode.EvalRO(ctx, n.admin, nil, shards).Slice()
+	list, err := readNode.EvalRO(ctx, n.admin, nil).Slice()
 	r.at = time.Now() // it may have been frozen before
 	if err != nil {
 		return r, fmt.Errorf("read %s: %w", n.name, err)

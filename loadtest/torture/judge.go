@@ -251,10 +251,6 @@ func reach(shape window.Shape) time.Duration { return shape.Length + shape.Bucke
 // corrected is how long a checker may go by a wrong clock: it asks every 2 s.
 const corrected = 5 * time.Second
 
-// few is how many hits limits of a few hundred and less go beyond the bound (docs/accuracy.md, What
-// chance does; the simulated judge has the same).
-const few = 5
-
 // bound is how many hits a window may have, by what docs/accuracy.md and docs/protocol.md promise.
 func (c *campaign) bound(rule judged, at time.Time) (most float64, why string) {
 	limit := float64(rule.limit)
@@ -264,7 +260,8 @@ func (c *campaign) bound(rule judged, at time.Time) (most float64, why string) {
 	if c.atRest(rule.shape, at) {
 		// 2 %, and what comes until everybody knows: a fast interval of 8 ms, the round trip, 2 ms
 		// of gathering, 4 ms between alarms; and the time for which the machine stood still, in
-		// which nobody learns anything, and what was asked for comes at once.
+		// which nobody learns anything, and what was asked for comes at once. And a hit at each end
+		// of the window, as its time here is that of its request.
 		unknown := 20*time.Millisecond + c.clock.longest(at.Add(-reach(rule.shape)), at)
 		demand := 0.0
 		for _, s := range streams {
@@ -272,7 +269,7 @@ func (c *campaign) bound(rule judged, at time.Time) (most float64, why string) {
 				demand = max(demand, s.rate)
 			}
 		}
-		return limit*1.02 + demand*unknown.Seconds() + few, "at rest"
+		return limit*1.02 + demand*unknown.Seconds() + 2, "at rest"
 	}
 	// The time of a hit is that of its request here, so each may seem to have one more.
 	// A checker that hears of nobody, and does not know it yet, lets pass what fits by its own
@@ -361,12 +358,12 @@ func (c *campaign) judgeLogs() {
 				c.violate(line.at, "no crash, no data race", "%s: %s", p.name, line.text)
 			}
 			if m := logMessage.FindStringSubmatch(line.text); m != nil {
-				if line.at.Before(c.start.Add(warmUp)) {
+				if line.at.Before(c.start.Add(warmUp)) || p.startedBefore(line.at) {
 					continue // what it starts with
 				}
 				minute := int(line.at.Sub(c.start) / time.Minute)
 				id := fmt.Sprint(minute, " ", m[2], logShard.FindString(line.text))
-				most := 1 + c.faultsNear(p, line.at) + p.startsNear(line.at) // each says what it starts with
+				most := 1 + c.faultsNear(p, line.at)
 				if told[id]++; told[id] > most {
 					told[id] = math.MinInt // once is enough
 					c.violate(line.at, "each fault is told once a minute", "%s: %s, more than %d times", p.name, m[2], most)

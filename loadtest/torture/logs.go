@@ -25,23 +25,33 @@ func (c *campaign) writeLogs(dir string, all []request) error {
 			return fmt.Errorf("torture: %w", err)
 		}
 	}
-	var text bytes.Buffer
-	w := csv.NewWriter(&text)
-	row := func(fields ...string) { _ = w.Write(fields) } // in memory
-	row("sent", "took", "rule", "user", "checker", "rls", "answered", "allowed", "freshness", "trouble")
+	rows := [][]string{{"sent", "took", "rule", "user", "checker", "rls", "answered", "allowed", "freshness", "trouble"}}
 	for i := range all {
 		r := &all[i]
-		row(secondsText(r.sent.Sub(c.start).Seconds()), secondsText(r.took.Seconds()), r.stream.rule, r.user,
+		rows = append(rows, []string{
+			secondsText(r.sent.Sub(c.start).Seconds()), secondsText(r.took.Seconds()), r.stream.rule, r.user,
 			strconv.Itoa(r.checker), strconv.FormatBool(r.rls), strconv.FormatBool(r.answered),
-			strconv.FormatBool(r.allowed), r.freshness, r.trouble)
+			strconv.FormatBool(r.allowed), r.freshness, r.trouble,
+		})
 	}
+	if err := writeCSV(filepath.Join(dir, "answers.csv"), rows); err != nil {
+		return err
+	}
+	rows = [][]string{{"from", "for"}}
 	c.clock.mu.Lock()
 	defer c.clock.mu.Unlock()
 	for _, gap := range c.clock.gaps {
-		row(secondsText(gap.from.Sub(c.start).Seconds()), secondsText(gap.until.Sub(gap.from).Seconds()), "stood still")
+		rows = append(rows, []string{
+			secondsText(gap.from.Sub(c.start).Seconds()), secondsText(gap.until.Sub(gap.from).Seconds()),
+		})
 	}
-	w.Flush()
-	if err := os.WriteFile(filepath.Join(dir, "answers.csv"), text.Bytes(), 0o600); err != nil {
+	return writeCSV(filepath.Join(dir, "standstill.csv"), rows)
+}
+
+func writeCSV(name string, rows [][]string) error {
+	var text bytes.Buffer
+	_ = csv.NewWriter(&text).WriteAll(rows) // in memory
+	if err := os.WriteFile(name, text.Bytes(), 0o600); err != nil {
 		return fmt.Errorf("torture: %w", err)
 	}
 	return nil

@@ -44,16 +44,14 @@ func (s span) overlaps(from, until time.Time) bool {
 	return until.After(s.from) && (s.until.IsZero() || from.Before(s.until))
 }
 
-// startsNear counts the starts in the minute before a time.
-func (p *part) startsNear(at time.Time) (n int) {
+// startedBefore says whether the part was started in the second before a time: it says then what it
+// starts with.
+func (p *part) startedBefore(at time.Time) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, start := range p.starts {
-		if start.Before(at) && start.After(at.Add(-time.Minute)) {
-			n++
-		}
-	}
-	return n
+	return slices.ContainsFunc(p.starts, func(start time.Time) bool {
+		return start.Before(at) && at.Sub(start) < time.Second
+	})
 }
 
 // stopPatience is how long an ordered end may take: a checker delivers for 5 s, and what it holds

@@ -72,11 +72,6 @@ type node struct {
 	bus   string        // of the link to its bus, in a Cluster
 
 	reading sync.Mutex // so that readings are in order
-
-	listing sync.Mutex
-	shards  []string // what their keys begin with, as of listed
-	listed  time.Time
-	lists   int // how often they were listed
 }
 
 // startNode starts a redis-server. The options in announce, if there are any, are for the port of

@@ -97,6 +97,7 @@ func (s *storm) hurtStore(ctx context.Context, f fault, run *found.Fault) error 
 		err := n.redis.RestartInOrder(background)
 		return errors.Join(err, store.rejoin(background, n), until(background, store.inSync))
 	}
+	running := slices.DeleteFunc(slices.Clone(s.fleet.checkers), func(p *part) bool { return !p.program.Running() })
 	end := s.put(func(w *wire) link.Faults {
 		to := partKind(w.to) == "redis"
 		return link.Faults{HoldTo: to, HoldFrom: to}
@@ -107,7 +108,7 @@ func (s *storm) hurtStore(ctx context.Context, f fault, run *found.Fault) error 
 	if err != nil {
 		return err
 	}
-	held := s.held()
+	held := s.held(running)
 	switch f.kind {
 	case Restart:
 		err = n.redis.RestartInOrder(background)
@@ -235,20 +236,18 @@ const longestHeld = longest + 15*time.Second
 
 // held is what checkers have not been told that it was counted, at most. If Redis loses it, they
 // report it again.
-func (s *storm) held() int64 {
+func (s *storm) held(checkers []*part) int64 {
 	ctx, cancel := context.WithTimeout(context.Background(), askPatience)
 	defer cancel()
 	var sum atomic.Int64
 	var asking sync.WaitGroup
-	for i, p := range s.fleet.checkers {
-		if !p.program.Running() {
-			continue // one that is about to end repeats, too
-		}
+	for _, p := range checkers { // one that is about to end repeats, too
 		asking.Go(func() {
 			if m, err := p.metrics(ctx); err == nil {
 				sum.Add(int64(m["offpath_hits_in_flight"]))
 			} else {
-				sum.Add(s.traffic.allowedSince(i, time.Now().Add(-longestHeld)))
+				number := slices.Index(s.fleet.checkers, p)
+				sum.Add(s.traffic.allowedSince(number, time.Now().Add(-longestHeld)))
 			}
 		})
 	}

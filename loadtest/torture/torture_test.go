@@ -208,7 +208,7 @@ func TestJudge(t *testing.T) {
 			c.asks("exact", "period-9", 90, 60, 51)
 			c.storm.losses = []time.Time{c.at(95)}
 		}, ""},
-		{"exceeded at rest", func(c *campaign) { c.asks("fast", "hot", 50, 300, 220) }, "fast of hot: 216 of 200"},
+		{"exceeded at rest", func(c *campaign) { c.asks("fast", "hot", 50, 300, 220) }, "fast of hot: 213 of 200"},
 		{"… as the machine stood still", func(c *campaign) {
 			c.asks("fast", "hot", 50, 300, 220)
 			c.clock.add(c.at(50.5), c.at(50.55))
@@ -216,7 +216,7 @@ func TestJudge(t *testing.T) {
 		{"… but not for so long", func(c *campaign) {
 			c.asks("fast", "hot", 50, 300, 235)
 			c.clock.add(c.at(50.5), c.at(50.55))
-		}, "fast of hot: 231 of 200, at most 230 at rest"},
+		}, "fast of hot: 228 of 200, at most 227 at rest"},
 		{"… with others' limits", func(c *campaign) { c.asks("fast", "hot", 50, 300, 205) }, ""},
 		{"exceeded before the fleet was at rest", func(c *campaign) { c.asks("fast", "hot", 34, 300, 250) }, ""},
 		{"exceeded in a storm", func(c *campaign) { c.asks("fast", "hot", 10, 900, 790) }, ""},

@@ -129,6 +129,9 @@ func parse(o Options) (*redis.UniversalOptions, error) {
 		if err != nil {
 			return err
 		}
+		if c.MasterName != "" && infoField(info, "role") == "slave" {
+			return errReplica
+		}
 		return checkInfo(info, cluster)
 	}
 	if cluster && c.DB != 0 {

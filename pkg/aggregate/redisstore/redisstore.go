@@ -91,7 +91,7 @@ var (
 type Store struct {
 	where     *redis.UniversalOptions
 	client    atomic.Pointer[redis.UniversalClient]
-	asked     atomic.Uint32 // how often another Sentinel was to be asked
+	sentinels sentinels
 	namespace string
 	groups    atomic.Uint32 // of a shard, 0 before the first Join
 	memory    *memory
@@ -104,7 +104,7 @@ type Store struct {
 var _ storage.Store = (*Store)(nil)
 
 // Client returns the store's own connections, for administration: to inspect the server, or to
-// remove a namespace after a trial. If a Sentinel misled it, they are closed at the next Join.
+// remove a namespace after a trial. A Join that a Sentinel has misled closes them.
 func (s *Store) Client() redis.UniversalClient { return *s.client.Load() }
 
 // Remembered is how many totals of buckets are remembered now: see [Options.Remember]. From that
@@ -113,6 +113,7 @@ func (s *Store) Remembered() int { return s.memory.held() }
 
 // Close ends all connections. Calls under way return errors.
 func (s *Store) Close() error {
+	s.sentinels.close()
 	if err := s.Client().Close(); err != nil {
 		return fmt.Errorf("close store: %w", err)
 	}
@@ -120,12 +121,13 @@ func (s *Store) Close() error {
 }
 
 // Join looks up or records the number of shards; the store's own choice is 1, or 4 for each master
-// of a Cluster. The time is that of the node which holds the record. If that turns out to be a
-// replica, although a Sentinel has named it as the master, the next call asks another Sentinel.
+// of a Cluster. The time is that of the node which holds the record. If a Sentinel has named a node
+// as the master that is none, one of the next calls finds the master by the others.
 func (s *Store) Join(ctx context.Context, shards int) (storage.Fleet, error) {
 	if shards < 0 || shards > storage.MaxShards {
 		return storage.Fleet{}, fmt.Errorf("join: %d shards: want 1 to %d, or 0", shards, storage.MaxShards)
 	}
+	client := s.Client()
 	fleet, err := s.record(ctx, shards)
 	if err == nil && fleet.Shards == 0 {
 		if shards, err = s.choose(ctx); err == nil {
@@ -133,10 +135,10 @@ func (s *Store) Join(ctx context.Context, shards int) (storage.Fleet, error) {
 			shards = 0 // if another worker chose otherwise at the same time, so be it
 		}
 	}
+	if ctx.Err() == nil && s.sentinels.mislead(err) {
+		s.askOthers(client)
+	}
 	if err != nil {
-		if redis.HasErrorPrefix(err, "READONLY") || s.asked.Load() > 0 {
-			s.askAnother()
-		}
 		return storage.Fleet{}, fmt.Errorf("join: %w", err)
 	}
 	if shards != 0 && shards != fleet.Shards {
@@ -145,19 +147,6 @@ func (s *Store) Join(ctx context.Context, shards int) (storage.Fleet, error) {
 	s.groups.Store(groupsOf(fleet.Shards))
 	s.readMemory(ctx)
 	return fleet, nil
-}
-
-// askAnother begins anew with the next Sentinel. go-redis stays with one for as long as it answers,
-// and one that was frozen during a failover may go on naming the master of before.
-func (s *Store) askAnother() {
-	all := s.where.Addrs
-	if s.where.MasterName == "" || len(all) < 2 {
-		return
-	}
-	next := *s.where
-	next.Addrs = all[int(s.asked.Add(1))%len(all):][:1] // which knows the others
-	client := redis.NewUniversalClient(&next)
-	_ = (*s.client.Swap(&client)).Close() // calls under way fail, as those before
 }
 
 // record records the number of shards, unless it is 0 or there is one, and returns what is on

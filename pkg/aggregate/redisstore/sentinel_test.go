@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/offpath-io/offpath/internal/testing/servers/serverstest"
 )
 
@@ -72,17 +74,47 @@ func command(from *bufio.Reader) (words []string, err error) {
 	return words, nil
 }
 
-// A Sentinel that names a replica, always before others have answered, does not keep a store from
-// its master.
+// A Sentinel that names a replica, or a node that is away, always before others have answered, does
+// not keep a store from its master.
 func TestASentinelIsWrong(t *testing.T) {
-	empty(t)
 	host, port, err := net.SplitHostPort(server.Addr())
 	noError(t, err)
-	replica := serverstest.Redis(t, "--replicaof", host+" "+port)
-	wrong, right := sentinel(t, replica.Addr(), 0), sentinel(t, server.Addr(), 50*time.Millisecond)
-	s := open(t, Options{URL: "redis://" + wrong + "," + right + "?master_name=m"})
-	if _, err := s.Join(t.Context(), 1); err == nil || !strings.Contains(err.Error(), "READONLY") {
-		t.Fatalf("the Sentinel is right: %v", err)
+	named := map[string]string{
+		"a replica": serverstest.Redis(t, "--replicaof", host+" "+port).Addr(), "a dead node": serverstest.Address(t),
 	}
-	mustJoin(t, s, 1)
+	for what, master := range named {
+		empty(t)
+		wrong := sentinel(t, master, 0)
+		one, other := sentinel(t, server.Addr(), 50*time.Millisecond), sentinel(t, server.Addr(), 50*time.Millisecond)
+		s := open(t, Options{URL: "redis://" + one + "," + other + "," + wrong + "?master_name=m"})
+		if _, err := s.Join(t.Context(), 0); err == nil {
+			t.Errorf("%s is taken for the master", what)
+		}
+		for n := 1; ; n++ {
+			_, err := s.Join(t.Context(), 1)
+			if err == nil {
+				break
+			}
+			if n == 6 { // each of three is left out once, after two that nobody replied to
+				t.Fatalf("%s is named: %v", what, err)
+			}
+		}
+		noError(t, s.Close())
+		if _, err := s.Join(t.Context(), 1); err == nil {
+			t.Error("a closed store goes on")
+		}
+	}
+}
+
+// What the server replies is no reason to doubt a Sentinel, and nor is one call without a reply.
+func TestDoubts(t *testing.T) {
+	var s sentinels
+	for i, step := range []struct {
+		err  error
+		want bool
+	}{{io.EOF, false}, {redis.Nil, false}, {io.EOF, false}, {nil, false}, {io.EOF, false}, {io.EOF, true}, {errReplica, true}} {
+		if got := s.mislead(step.err); got != step.want {
+			t.Errorf("step %d, %v: %v", i, step.err, got)
+		}
+	}
 }
