@@ -95,7 +95,9 @@ func TestASentinelIsWrong(t *testing.T) {
 			if err == nil {
 				break
 			}
-			if n == 6 { // each of three is left out once, after two that nobody replied to
+			// Each of three is left out once, after two that nobody replied to; and this machine may
+			// stand still.
+			if n == 20 {
 				t.Fatalf("%s is named: %v", what, err)
 			}
 		}
