@@ -397,6 +397,21 @@ func TestJudgeVisible(t *testing.T) {
 	}
 }
 
+// An aggregator that NATS does not hear has to be seen, if it owned a shard.
+func TestOwnersAreSeen(t *testing.T) {
+	for owns, bad := range map[float64]bool{0: false, 1: true} {
+		c, p := recorded(), &part{name: "aggregator-1"}
+		c.fleet.aggregators = []*part{p}
+		c.result.Faults = []found.Fault{{At: 10, For: 4, Kind: "partition", Target: "aggregator-1 and all nats", Detail: "both ways"}}
+		values := map[string]float64{owned.metric: owns}
+		c.samples = &samples{list: map[*part][]sample{p: {{c.at(9), values}, {c.at(9.5), nil}, {c.at(11), values}, {c.at(50), nil}}}}
+		c.judgeVisible()
+		if got := len(c.result.Violations) > 0; got != bad {
+			t.Errorf("with %g shards: %+v", owns, c.result.Violations)
+		}
+	}
+}
+
 // What a part has told before it fell silent counts, too.
 func TestMovedSinceTheLastAnswer(t *testing.T) {
 	c, p := recorded(), new(part)
