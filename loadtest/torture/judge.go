@@ -260,8 +260,8 @@ func (c *campaign) bound(rule judged, at time.Time) (most float64, why string) {
 	if c.atRest(rule.shape, at) {
 		// 2 %, and what comes until everybody knows: a fast interval of 8 ms, the round trip, 2 ms
 		// of gathering, 4 ms between alarms; and the time for which the machine stood still, in
-		// which nobody learns anything, and what was asked for comes at once. And a hit at each end
-		// of the window, as its time here is that of its request.
+		// which nobody learns anything, and what was asked for comes at once. And one hit, as
+		// its time here is that of its request.
 		unknown := 20*time.Millisecond + c.clock.longest(at.Add(-reach(rule.shape)), at)
 		demand := 0.0
 		for _, s := range streams {
@@ -269,7 +269,7 @@ func (c *campaign) bound(rule judged, at time.Time) (most float64, why string) {
 				demand = max(demand, s.rate)
 			}
 		}
-		return limit*1.02 + demand*unknown.Seconds() + 2, "at rest"
+		return limit*1.02 + demand*unknown.Seconds() + 1, "at rest"
 	}
 	// The time of a hit is that of its request here, so each may seem to have one more.
 	// A checker that hears of nobody, and does not know it yet, lets pass what fits by its own

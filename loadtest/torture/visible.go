@@ -71,8 +71,7 @@ var (
 
 // sights are those of all faults that are to be seen. A fault of a nats-server or of a Sentinel
 // alone, and a connection lost to Redis, may be without any effect: the others go on. So may a
-// planned failover of a Cluster, which is over at once, loses nothing, and sends clients on; and that
-// NATS does not hear an aggregator which owns no shard, until it counts as disconnected.
+// planned failover of a Cluster, which is over at once, loses nothing, and sends clients on.
 var sights = []sight{
 	{[]Kind{Kill, Stop, Version, Clock}, daemon, 0, "", []signal{started}},
 	{[]Kind{Pause}, daemon, 2 * time.Second, "", []signal{up}},
@@ -170,7 +169,7 @@ func (c *campaign) judgeVisible() {
 	for _, f := range c.result.Faults {
 		for _, look := range sights {
 			if slices.Contains(look.kinds, Kind(f.Kind)) && look.what.MatchString(f.Target+": "+f.Detail) &&
-				f.For >= look.least.Seconds() && !c.standsBy(look, f) && !c.sees(look, f) {
+				f.For >= look.least.Seconds() && !c.sees(look, f) {
 				var metrics []string
 				for _, signal := range look.any {
 					metrics = append(metrics, signal.metric)
@@ -180,26 +179,6 @@ func (c *campaign) judgeVisible() {
 			}
 		}
 	}
-}
-
-// standsBy says whether a fault that is seen in who owns shards is one of a part that owned none.
-func (c *campaign) standsBy(look sight, f found.Fault) bool {
-	if !slices.ContainsFunc(look.any, func(s signal) bool { return s.metric == owned.metric }) {
-		return false
-	}
-	c.samples.mu.Lock()
-	defer c.samples.mu.Unlock()
-	for p, list := range c.samples.list {
-		if !strings.HasPrefix(f.Target, p.name) {
-			continue
-		}
-		for _, one := range slices.Backward(list) {
-			if one.at.Before(c.time(f.At)) && one.values != nil {
-				return one.values[owned.metric] == 0
-			}
-		}
-	}
-	return false
 }
 
 // sees says whether a part that is to show a fault does.
