@@ -33,6 +33,7 @@ var (
 	}}
 	repeated = of(`offpath_reports_total{outcome="repeated"}`)
 	unsent   = of(`offpath_reports_total{outcome="unsent"}`)
+	heard    = of("offpath_live_aggregators")
 	owned    = of("offpath_owned_shards")
 	redisUp  = of("offpath_redis_connected")
 	unapply  = of("offpath_apply_errors_total")
@@ -79,7 +80,7 @@ var sights = []sight{
 	{[]Kind{Partition}, regexp.MustCompile(`^checker-\d and all nats`), 3 * time.Second, "",
 		[]signal{silent, fresh, repeated, unsent, connected}},
 	{[]Kind{Partition}, regexp.MustCompile(`^aggregator-\d and all nats`), 3 * time.Second, "aggregator",
-		[]signal{owned, connected}},
+		[]signal{heard, owned, connected}},
 	{[]Kind{Partition}, regexp.MustCompile(`^aggregator-\d and all redis`), 4 * time.Second, "aggregator", onStore},
 	{[]Kind{Cut}, regexp.MustCompile(`^(checker|aggregator)-\d: [1-9]`), 0, "", []signal{again, connected}},
 	{[]Kind{Lose, Rollback}, regexp.MustCompile(`[1-9]\d* hits lost`), 0, "aggregator", []signal{losses}},

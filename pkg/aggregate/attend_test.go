@@ -316,7 +316,7 @@ func TestASlowStoreOfAll(t *testing.T) {
 }
 
 // TestNobodyOwnsWhatItNeverReached: an aggregator that reaches the fleet's record starts beside
-// another one, and cannot reach the nodes of the shards. It takes none of them.
+// another one, and cannot reach the nodes of the shards. It takes none of them. Both count each other.
 func TestNobodyOwnsWhatItNeverReached(t *testing.T) {
 	const shards = 8
 	synctest.Test(t, func(t *testing.T) {
@@ -333,6 +333,9 @@ func TestNobodyOwnsWhatItNeverReached(t *testing.T) {
 		}
 		if n := works.Stats().Owned; n != shards {
 			t.Errorf("the other one owns %d", n)
+		}
+		if a, b := works.Stats().Aggregators, hangs.Stats().Aggregators; a != 2 || b != 2 {
+			t.Errorf("they hear %d and %d aggregators", a, b)
 		}
 	})
 }

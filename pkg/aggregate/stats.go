@@ -62,6 +62,8 @@ type Stats struct {
 	// Checkers is how many have said hello lately. Time in which the worker did not hear itself
 	// does not count.
 	Checkers int
+	// Aggregators is how many this worker has heard in the last second, itself included.
+	Aggregators int
 	// Owned is how many shards' reports go to this worker first.
 	Owned int
 	// StoreOffset is how far the fleet's time is ahead of the store's clock, as on record there; 0

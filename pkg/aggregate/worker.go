@@ -214,7 +214,8 @@ func (w *Worker) Ready() error {
 // Stats returns the worker's counters. It is safe for concurrent use.
 func (w *Worker) Stats() Stats {
 	s := w.counters.snapshot()
-	s.Checkers = w.checkers.Live(w.latest())
+	now := w.latest()
+	s.Checkers, s.Aggregators = w.checkers.Live(now), w.members.Live(now)
 	s.StoreOffset = time.Duration(w.onRecord.Load())
 	if owned := w.owned.Load(); owned != nil {
 		for _, is := range *owned {

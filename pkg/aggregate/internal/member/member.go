@@ -296,6 +296,21 @@ func (m *Members) Listened(now int64) bool {
 	return m.hearingLocked(now) == listens
 }
 
+// Live is how many aggregators this one has heard lately, itself included.
+func (m *Members) Live(now int64) (n int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.hearingLocked(now) != deaf {
+		n++
+	}
+	for _, o := range m.listLocked() {
+		if now-o.at <= int64(Silent) {
+			n++
+		}
+	}
+	return n
+}
+
 // Keeper is the aggregator that keeps the fleet's time: the owner of the lowest shard that has one.
 // If none has, it is the lowest id of this aggregator and those that tell the time.
 func (m *Members) Keeper() (id uint64) {

@@ -394,6 +394,45 @@ func TestOneThatBecomesDeaf(t *testing.T) {
 	g.wantOneOwner("it hears again")
 }
 
+// Live counts those that are heard, the listener included: also one that owns nothing sees by it
+// that it is cut off, or that another one is.
+func TestLive(t *testing.T) {
+	type count [3]int
+	for _, tt := range []struct {
+		why     string
+		deaf    func(from, to int) bool
+		stopped bool // the last one
+		want    count
+	}{
+		{"all hear", func(int, int) bool { return false }, false, count{3, 3, 3}},
+		{"nothing gets to the last", func(_, to int) bool { return to == 2 }, false, count{3, 3, 0}},
+		{"nothing comes from the last", func(from, _ int) bool { return from == 2 }, false, count{2, 2, 2}},
+		{"the last is cut off", func(from, to int) bool { return from == 2 || to == 2 }, false, count{2, 2, 0}},
+		{"NATS is away", func(int, int) bool { return true }, false, count{}},
+		{"the last has left", func(int, int) bool { return false }, true, count{2, 2, 0}},
+	} {
+		g := newGroup(t, 3)
+		g.all[2].serves = make([]bool, shards)
+		g.run(2 * time.Second)
+		if g.deaf = tt.deaf; tt.stopped {
+			g.stop(2)
+		}
+		g.run(Silent + 2*Every)
+		var got count
+		for i, a := range g.all {
+			got[i] = a.Live(g.now)
+		}
+		if got != tt.want {
+			t.Errorf("%s: %v are heard, not %v", tt.why, got, tt.want)
+		}
+		g.deaf = func(int, int) bool { return false }
+		g.run(Every)
+		if n := g.all[0].Live(g.now); !tt.stopped && n != 3 {
+			t.Errorf("%s, and no more: %d are heard", tt.why, n)
+		}
+	}
+}
+
 // While nobody hears anything, as while NATS is away, no shard moves, nor when all hear again.
 func TestWhenAllAreDeafNothingMoves(t *testing.T) {
 	g := newGroup(t, 3).run(2 * time.Second)
