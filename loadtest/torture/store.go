@@ -91,9 +91,8 @@ func (f *fleet) startNode(
 		args = append(args, option, port)
 	}
 	var err error
-	if n.redis, err = servers.StartRedis(ctx, servers.RedisOptions{
-		Args: append(args, "--aclfile", f.secrets.file("redis.acl")), Env: f.storeEnv(),
-	}); err != nil {
+	options := f.storeOptions(append(args, "--aclfile", f.secrets.file("redis.acl"))...)
+	if n.redis, err = servers.StartRedis(ctx, options); err != nil {
 		return nil, fmt.Errorf("torture: %w", err)
 	}
 	f.redis = append(f.redis, n)

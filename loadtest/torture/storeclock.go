@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/offpath-io/offpath/internal/testing/servers"
 	"github.com/offpath-io/offpath/loadtest/torture/found"
 )
 
@@ -33,9 +34,13 @@ func (f *fleet) buildStoreClock(ctx context.Context) error {
 func (f *fleet) clockLibrary() string   { return filepath.Join(f.dir, "storeclock.so") }
 func (f *fleet) storeClockFile() string { return filepath.Join(f.dir, "storeclock") }
 
-// storeEnv has Redis go by that clock.
-func (f *fleet) storeEnv() []string {
-	return []string{"LD_PRELOAD=" + f.clockLibrary(), "OFFPATH_TORTURE_CLOCK=" + f.storeClockFile()}
+// storeOptions has Redis go by that clock. The thread of its allocator would compute by it when to
+// wake, and wait by the machine's: behind that one, it would use a whole core.
+func (f *fleet) storeOptions(args ...string) servers.RedisOptions {
+	return servers.RedisOptions{
+		Args: append(args, "--jemalloc-bg-thread", "no"),
+		Env:  []string{"LD_PRELOAD=" + f.clockLibrary(), "OFFPATH_TORTURE_CLOCK=" + f.storeClockFile()},
+	}
 }
 
 // setStoreClock sets the clock of all nodes. They have the file mapped, so it is written in place.
