@@ -159,8 +159,15 @@ func (c *campaign) judgeStrict(all []request) {
 	}
 }
 
-// certain is how long an answer may have taken whose decision has a known time.
-const certain = 50 * time.Millisecond
+const (
+	// certain is how long an answer may have taken whose decision has a known time.
+	certain = 50 * time.Millisecond
+	// batched is how long it may take, beside a round trip, until every checker knows of a hit: a
+	// fast interval of 8 ms, 2 ms of gathering, and 4 ms between two alarms.
+	batched = 14 * time.Millisecond
+	// usualTrip is how long a round trip may take when nothing is in its way.
+	usualTrip = 6 * time.Millisecond
+)
 
 // judgeRule counts each key's hits as the rule does, and holds them against what is documented for
 // the state of the fleet.
@@ -171,6 +178,7 @@ func (c *campaign) judgeRule(rule judged, all []request) found.Rule {
 	run.Admitted, run.Denied = make([]int64, steps), make([]int64, steps)
 	run.Worst, run.AtRest = -1, -1
 	counters := map[string]map[int64]int64{}
+	hits := map[string][]*request{} // whose time is known, by user
 	for i := range all {
 		r := &all[i]
 		if r.stream.rule != rule.name || !r.answered {
@@ -188,6 +196,7 @@ func (c *campaign) judgeRule(rule judged, all []request) found.Rule {
 		}
 		if r.allowed && r.took <= certain { // else nobody knows in which window it was
 			counters[r.user][rule.shape.Bucket(now)]++
+			hits[r.user] = append(hits[r.user], r)
 		}
 		count := countAt(rule.shape, counters[r.user], now)
 		rule.limit = c.limitAt(rule, r.sent)
@@ -197,15 +206,55 @@ func (c *campaign) judgeRule(rule judged, all []request) found.Rule {
 		}
 		over := count/float64(rule.limit) - 1
 		run.Worst = max(run.Worst, over)
+		most, why := c.bound(rule, r.sent)
 		if c.atRest(rule.shape, r.sent) {
 			run.AtRest = max(run.AtRest, over)
+			if !c.o.Untimed {
+				count = known(rule.shape, hits[r.user], r, batched+c.trip(all[:i], r.sent))
+			}
 		}
-		if most, why := c.bound(rule, r.sent); count > most {
-			c.violate(r.sent, "limits hold as documented", "%s of %s: %.0f of %d, at most %.0f %s",
+		if count > most {
+			c.violate(r.sent, "limits hold as documented", "%s of %s: %.1f of %d, at most %.1f %s",
 				rule.name, r.user, count, rule.limit, most, why)
 		}
 	}
 	return run
+}
+
+// trip is how long a round trip may take at a time: as long as one of the earlier requests, which
+// is answered then or was a moment ago, or as long as the machine stands still.
+func (c *campaign) trip(earlier []request, at time.Time) time.Duration {
+	from := at.Add(-batched - usualTrip)
+	most := max(usualTrip, c.clock.delay(from, at))
+	for _, r := range slices.Backward(earlier) {
+		if r.sent.Before(from.Add(-answerWithin)) {
+			break
+		}
+		if r.answered && r.sent.Add(r.took).After(from) {
+			most = max(most, r.took)
+		}
+	}
+	return most
+}
+
+// known is the rule's count as the checker which let a hit pass has to know it, with that hit: of
+// its own earlier ones, and of those of others that were answered by so much earlier.
+func known(shape window.Shape, hits []*request, r *request, earlier time.Duration) float64 {
+	now := r.sent.Add(r.took).UnixNano()
+	buckets := map[int64]int64{shape.Bucket(now): 1}
+	for _, h := range slices.Backward(hits) {
+		if h.sent.Before(r.sent.Add(-reach(shape) - certain)) {
+			break
+		}
+		by := r.sent
+		if h.checker != r.checker {
+			by = by.Add(-earlier)
+		}
+		if h != r && h.sent.Add(h.took).Before(by) {
+			buckets[shape.Bucket(h.sent.UnixNano())]++
+		}
+	}
+	return countAt(shape, buckets, now)
 }
 
 // limitAt is the largest limit of a rule that any checker may go by, or have gone by for the hits
@@ -258,18 +307,8 @@ func (c *campaign) bound(rule judged, at time.Time) (most float64, why string) {
 		return 1.5*limit + 5, "at rest, roughly"
 	}
 	if c.atRest(rule.shape, at) {
-		// 2 %, and what comes until everybody knows: a fast interval of 8 ms, the round trip, 2 ms
-		// of gathering, 4 ms between alarms; and the time for which the machine stood still, in
-		// which nobody learns anything, and what was asked for comes at once. And one hit, as
-		// its time here is that of its request.
-		unknown := 20*time.Millisecond + c.clock.longest(at.Add(-reach(rule.shape)), at)
-		demand := 0.0
-		for _, s := range streams {
-			if s.rule == rule.name {
-				demand = max(demand, s.rate)
-			}
-		}
-		return limit*1.02 + demand*unknown.Seconds() + 1, "at rest"
+		// And one hit: by their clocks, some may be in other buckets than here.
+		return limit*1.02 + 1, "known at rest"
 	}
 	// The time of a hit is that of its request here, so each may seem to have one more.
 	// A checker that hears of nobody, and does not know it yet, lets pass what fits by its own

@@ -61,13 +61,16 @@ func (s *standstill) within(from, until time.Time) (d time.Duration) {
 	return d
 }
 
-// longest is for how long it stood still at a time, between two times.
-func (s *standstill) longest(from, until time.Time) (d time.Duration) {
+// delay is by how much later something may come that was to come between two times: by as long as
+// the machine stood still then, or so shortly before that what had waited was not done yet. That
+// takes as long again.
+func (s *standstill) delay(from, until time.Time) (d time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for i := len(s.gaps) - 1; i >= 0 && s.gaps[i].until.After(from); i-- {
-		if s.gaps[i].from.Before(until) {
-			d = max(d, s.gaps[i].until.Sub(s.gaps[i].from))
+	for _, gap := range s.gaps {
+		length := gap.until.Sub(gap.from)
+		if gap.from.Before(until) && gap.until.Add(length).After(from) {
+			d = max(d, length)
 		}
 	}
 	return d

@@ -107,6 +107,13 @@ func TestStandstill(t *testing.T) {
 			t.Errorf("from %d to %d ms: %v, want %d ms", test.from, test.until, got, test.want)
 		}
 	}
+	for _, test := range []struct{ from, until, want int }{
+		{0, 100, 0}, {0, 101, 150}, {260, 270, 150}, {399, 400, 150}, {400, 410, 100}, {499, 510, 100}, {500, 510, 0},
+	} {
+		if got := s.delay(at(test.from), at(test.until)); got != time.Duration(test.want)*time.Millisecond {
+			t.Errorf("what was to come from %d to %d ms is %v late, want %d ms", test.from, test.until, got, test.want)
+		}
+	}
 	if n := len(cores()); n != runtime.NumCPU() && runtime.GOOS == "linux" || n == 0 {
 		t.Errorf("%d of %d cores are watched", n, runtime.NumCPU())
 	}
@@ -139,6 +146,16 @@ func (c *campaign) asks(rule, user string, second float64, n, allowed int) {
 		})
 	}
 	c.result.Counts.Ledger += int64(allowed)
+}
+
+// asksAtOnce adds n requests by the rule fast that pass in 10 ms, as many at each checker.
+func (c *campaign) asksAtOnce(second float64, n int) {
+	before := len(c.traffic.done)
+	c.asks("fast", "hot", second, n, n)
+	for i, r := range c.traffic.done[before:] {
+		r.sent, r.took = c.at(second).Add(time.Duration(i)*10*time.Millisecond/time.Duration(n)), time.Microsecond
+		c.traffic.done[before+i] = r
+	}
 }
 
 // Each promise that is broken is found, and nothing else is.
@@ -208,20 +225,37 @@ func TestJudge(t *testing.T) {
 			c.asks("exact", "period-9", 90, 60, 51)
 			c.storm.losses = []time.Time{c.at(95)}
 		}, ""},
-		{"exceeded at rest", func(c *campaign) { c.asks("fast", "hot", 50, 300, 220) }, "fast of hot: 212 of 200"},
+		{"exceeded at rest", func(c *campaign) { c.asks("fast", "hot", 50, 300, 220) },
+			"fast of hot: 206.0 of 200, at most 205.0 known at rest"},
 		{"… as the machine stood still", func(c *campaign) {
 			c.asks("fast", "hot", 50, 300, 220)
-			c.clock.add(c.at(50.5), c.at(50.55))
+			c.clock.add(c.at(50.65), c.at(50.7))
 		}, ""},
 		{"… but not for so long", func(c *campaign) {
 			c.asks("fast", "hot", 50, 300, 235)
+			c.clock.add(c.at(50.65), c.at(50.7))
+		}, "fast of hot: 206.0 of 200"},
+		{"… but not then", func(c *campaign) {
+			c.asks("fast", "hot", 50, 300, 220)
 			c.clock.add(c.at(50.5), c.at(50.55))
-		}, "fast of hot: 227 of 200, at most 226 at rest"},
+		}, "fast of hot: 206.0 of 200"},
+		{"… as everything took long", func(c *campaign) {
+			c.asks("fast", "hot", 50, 300, 215)
+			c.asks("slow", "user-1", 50.66, 1, 0)
+			c.traffic.done[len(c.traffic.done)-1].took = 45 * time.Millisecond
+		}, ""},
+		{"… but not then", func(c *campaign) {
+			c.asks("fast", "hot", 50, 300, 215)
+			c.asks("slow", "user-1", 50.6, 1, 0)
+			c.traffic.done[len(c.traffic.done)-1].took = 45 * time.Millisecond
+		}, "fast of hot: 206.0 of 200"},
+		{"… by what nobody can know", func(c *campaign) { c.asksAtOnce(50, 4*200) }, ""},
+		{"… by what one knows", func(c *campaign) { c.asksAtOnce(50, 4*206) }, "fast of hot: 206.0 of 200"},
 		{"… with others' limits", func(c *campaign) { c.asks("fast", "hot", 50, 300, 205) }, ""},
 		{"exceeded before the fleet was at rest", func(c *campaign) { c.asks("fast", "hot", 34, 300, 250) }, ""},
 		{"exceeded in a storm", func(c *campaign) { c.asks("fast", "hot", 10, 900, 790) }, ""},
 		{"… by more than all checkers", func(c *campaign) { c.asks("fast", "hot", 10, 900, 808) },
-			"fast of hot: 805 of 200, at most 804 with 4 lives"},
+			"fast of hot: 805.0 of 200, at most 804.0 with 4 lives"},
 		{"a data race", func(c *campaign) {
 			fmt.Fprintln(c.fleet.checkers[2].log, "WARNING: DATA RACE")
 		}, "checker-2: WARNING: DATA RACE"},
