@@ -39,6 +39,7 @@ func (c *campaign) judge(all []request) {
 	for _, r := range judgedRules {
 		c.result.Rules = append(c.result.Rules, c.judgeRule(r, all))
 	}
+	c.result.Unknown = c.unknownAtRest()
 	c.judgeDrills(all)
 	c.judgeLogs()
 	c.judgeVisible()
@@ -162,11 +163,11 @@ func (c *campaign) judgeStrict(all []request) {
 const (
 	// certain is how long an answer may have taken whose decision has a known time.
 	certain = 50 * time.Millisecond
-	// batched is how long it may take, beside a round trip, until every checker knows of a hit: a
-	// fast interval of 8 ms, 2 ms of gathering, and 4 ms between two alarms.
-	batched = 14 * time.Millisecond
-	// usualTrip is how long a round trip may take when nothing is in its way.
-	usualTrip = 6 * time.Millisecond
+	// batched is how long it takes, beside a round trip and the wait for it, until every checker knows
+	// of a hit: 2 ms of gathering, and 4 ms between two alarms.
+	batched = 6 * time.Millisecond
+	// leastInterval is the shortest time between two reports of a key.
+	leastInterval = 4 * time.Millisecond
 )
 
 // judgeRule counts each key's hits as the rule does, and holds them against what is documented for
@@ -210,7 +211,7 @@ func (c *campaign) judgeRule(rule judged, all []request) found.Rule {
 		if c.atRest(rule.shape, r.sent) {
 			run.AtRest = max(run.AtRest, over)
 			if !c.o.Untimed {
-				count = known(rule.shape, hits[r.user], r, batched+c.trip(all[:i], r.sent))
+				count = known(rule.shape, hits[r.user], r, c.unknown(r.sent))
 			}
 		}
 		if count > most {
@@ -221,20 +222,28 @@ func (c *campaign) judgeRule(rule judged, all []request) found.Rule {
 	return run
 }
 
-// trip is how long a round trip may take at a time: as long as one of the earlier requests, which
-// is answered then or was a moment ago, or as long as the machine stands still.
-func (c *campaign) trip(earlier []request, at time.Time) time.Duration {
-	from := at.Add(-batched - usualTrip)
-	most := max(usualTrip, c.clock.delay(from, at))
-	for _, r := range slices.Backward(earlier) {
-		if r.sent.Before(from.Add(-answerWithin)) {
-			break
-		}
-		if r.answered && r.sent.Add(r.took).After(from) {
-			most = max(most, r.took)
+// unknown is how long some checker may not know of a hit that was answered until a time: a fast
+// interval, in which a report can be answered, a round trip, and what is batched.
+func (c *campaign) unknown(at time.Time) time.Duration {
+	trip, interval := c.samples.longestReport(c.fleet.checkers, at), leastInterval
+	for interval < trip {
+		interval *= 2
+	}
+	return interval + trip + batched
+}
+
+// unknownAtRest is how long hits may be unknown while the fleet is at rest, by half seconds.
+func (c *campaign) unknownAtRest() (u found.Unknown) {
+	var all []float64 // ms
+	for _, rest := range c.rests {
+		for at := rest.from; at.Before(rest.until); at = at.Add(sampleEvery) {
+			all = append(all, c.unknown(at).Seconds()*1000)
 		}
 	}
-	return most
+	if slices.Sort(all); len(all) > 0 {
+		u = found.Unknown{P50: all[len(all)/2], Longest: all[len(all)-1]}
+	}
+	return u
 }
 
 // known is the rule's count as the checker which let a hit pass has to know it, with that hit: of
@@ -335,9 +344,18 @@ func (c *campaign) usages() map[*part]usage {
 	for _, p := range c.fleet.daemons() {
 		m, err := p.metrics(context.Background())
 		c.trouble(err)
-		all[p] = usage{m["go_goroutines"], m["process_open_fds"], m["process_resident_memory_bytes"]}
+		all[p] = usageOf(m)
 	}
 	return all
+}
+
+// usageOf is what a process needs by its metrics, but for the three subscriptions that it has to
+// each shard that it owns, which are a goroutine each: with others it owns others.
+func usageOf(m map[string]float64) usage {
+	return usage{
+		m["go_goroutines"] - 3*m["offpath_owned_shards"], m["process_open_fds"],
+		m["process_resident_memory_bytes"],
+	}
 }
 
 // settled says whether no process needs more than at the beginning.

@@ -61,21 +61,6 @@ func (s *standstill) within(from, until time.Time) (d time.Duration) {
 	return d
 }
 
-// delay is by how much later something may come that was to come between two times: by as long as
-// the machine stood still then, or so shortly before that what had waited was not done yet. That
-// takes as long again.
-func (s *standstill) delay(from, until time.Time) (d time.Duration) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, gap := range s.gaps {
-		length := gap.until.Sub(gap.from)
-		if gap.from.Before(until) && gap.until.Add(length).After(from) {
-			d = max(d, length)
-		}
-	}
-	return d
-}
-
 func later(a, b time.Time) time.Time {
 	if a.After(b) {
 		return a

@@ -10,6 +10,7 @@ import (
 	"regexp"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -107,13 +108,6 @@ func TestStandstill(t *testing.T) {
 			t.Errorf("from %d to %d ms: %v, want %d ms", test.from, test.until, got, test.want)
 		}
 	}
-	for _, test := range []struct{ from, until, want int }{
-		{0, 100, 0}, {0, 101, 150}, {260, 270, 150}, {399, 400, 150}, {400, 410, 100}, {499, 510, 100}, {500, 510, 0},
-	} {
-		if got := s.delay(at(test.from), at(test.until)); got != time.Duration(test.want)*time.Millisecond {
-			t.Errorf("what was to come from %d to %d ms is %v late, want %d ms", test.from, test.until, got, test.want)
-		}
-	}
 	if n := len(cores()); n != runtime.NumCPU() && runtime.GOOS == "linux" || n == 0 {
 		t.Errorf("%d of %d cores are watched", n, runtime.NumCPU())
 	}
@@ -130,7 +124,26 @@ func recorded() *campaign {
 	}
 	c.traffic, c.storm = &traffic{}, &storm{}
 	c.rests = []span{{c.at(35), c.at(99)}}
+	c.samples = &samples{list: map[*part][]sample{}}
+	for at := 0.0; at < 100; at += 0.5 {
+		for _, p := range c.fleet.checkers {
+			c.samples.list[p] = append(c.samples.list[p], sample{at: c.at(at), values: map[string]float64{}, reports: []answered{
+				{4 * time.Millisecond, 100 * at}, {64 * time.Millisecond, 100 * at}, {time.Minute, 100 * at},
+			}})
+		}
+	}
 	return c
+}
+
+// reportsTake has a report of a checker take long, at a time.
+func (c *campaign) reportsTake(second float64, took time.Duration) {
+	for _, one := range c.samples.list[c.fleet.checkers[1]] {
+		for i := range one.reports {
+			if r := &one.reports[i]; one.at.After(c.at(second)) && r.within >= took {
+				r.n++
+			}
+		}
+	}
 }
 
 func (c *campaign) at(s float64) time.Time {
@@ -227,27 +240,17 @@ func TestJudge(t *testing.T) {
 		}, ""},
 		{"exceeded at rest", func(c *campaign) { c.asks("fast", "hot", 50, 300, 220) },
 			"fast of hot: 206.0 of 200, at most 205.0 known at rest"},
-		{"… as the machine stood still", func(c *campaign) {
+		{"… as reports took long", func(c *campaign) {
 			c.asks("fast", "hot", 50, 300, 220)
-			c.clock.add(c.at(50.65), c.at(50.7))
+			c.reportsTake(50.7, 60*time.Millisecond)
 		}, ""},
 		{"… but not for so long", func(c *campaign) {
-			c.asks("fast", "hot", 50, 300, 235)
-			c.clock.add(c.at(50.65), c.at(50.7))
+			c.asks("fast", "hot", 50, 300, 240)
+			c.reportsTake(50.7, 60*time.Millisecond)
 		}, "fast of hot: 206.0 of 200"},
 		{"… but not then", func(c *campaign) {
 			c.asks("fast", "hot", 50, 300, 220)
-			c.clock.add(c.at(50.5), c.at(50.55))
-		}, "fast of hot: 206.0 of 200"},
-		{"… as everything took long", func(c *campaign) {
-			c.asks("fast", "hot", 50, 300, 215)
-			c.asks("slow", "user-1", 50.66, 1, 0)
-			c.traffic.done[len(c.traffic.done)-1].took = 45 * time.Millisecond
-		}, ""},
-		{"… but not then", func(c *campaign) {
-			c.asks("fast", "hot", 50, 300, 215)
-			c.asks("slow", "user-1", 50.6, 1, 0)
-			c.traffic.done[len(c.traffic.done)-1].took = 45 * time.Millisecond
+			c.reportsTake(49.9, 60*time.Millisecond)
 		}, "fast of hot: 206.0 of 200"},
 		{"… by what nobody can know", func(c *campaign) { c.asksAtOnce(50, 4*200) }, ""},
 		{"… by what one knows", func(c *campaign) { c.asksAtOnce(50, 4*206) }, "fast of hot: 206.0 of 200"},
@@ -422,7 +425,7 @@ func TestJudgeVisible(t *testing.T) {
 			if p == c.fleet.checkers[1] {
 				after = tt.moves
 			}
-			c.samples.list[p] = []sample{{c.at(9), map[string]float64{}}, {c.at(11), after}, {c.at(50), map[string]float64{}}}
+			c.samples.list[p] = []sample{{at: c.at(9), values: map[string]float64{}}, {at: c.at(11), values: after}, {at: c.at(50), values: map[string]float64{}}}
 		}
 		c.judgeVisible()
 		if bad := len(c.result.Violations) > 0; bad != tt.bad {
@@ -435,7 +438,9 @@ func TestJudgeVisible(t *testing.T) {
 func TestMovedSinceTheLastAnswer(t *testing.T) {
 	c, p := recorded(), new(part)
 	values := func(n float64) map[string]float64 { return map[string]float64{started.metric: n} }
-	s := &samples{list: map[*part][]sample{p: {{c.at(8), values(1)}, {c.at(9), nil}, {c.at(11), values(2)}, {c.at(12), values(2)}}}}
+	s := &samples{list: map[*part][]sample{p: {
+		{at: c.at(8), values: values(1)}, {at: c.at(9)}, {at: c.at(11), values: values(2)}, {at: c.at(12), values: values(2)},
+	}}}
 	if !s.moved(p, started, c.at(10), c.at(20)) {
 		t.Error("a start between two answers is not seen")
 	}
@@ -464,6 +469,54 @@ func TestSightsAreDocumented(t *testing.T) {
 					t.Errorf("%s: no row has %s", kind, of.metric)
 				}
 			}
+		}
+	}
+}
+
+// The longest report around a time is of the last bucket that grew, whatever samples are missing.
+func TestLongestReport(t *testing.T) {
+	c, checker := recorded(), new(part)
+	c.samples.list[checker] = []sample{{at: c.at(0)}}
+	for i, page := range []string{
+		`{"0.004"} 0 {"0.064"} 0 {"+Inf"} 0`, `{"0.004"} 9 {"0.064"} 9 {"+Inf"} 9`, ``,
+		`{"0.004"} 20 {"0.064"} 21 {"+Inf"} 21`, `{"0.004"} 20 {"0.064"} 21 {"+Inf"} 22`,
+	} {
+		one := sample{at: c.at(float64(i + 1))}
+		if page != "" {
+			m := map[string]float64{"offpath_report_seconds_count": 5, "offpath_report_seconds_sum": 5}
+			fields := strings.Fields(page)
+			for of := range slices.Chunk(fields, 2) {
+				n, err := strconv.ParseFloat(of[1], 64)
+				if err != nil {
+					t.Fatal(err)
+				}
+				m["offpath_report_seconds_bucket{le="+of[0][1:]] = n
+			}
+			one.values, one.reports = m, reportsOf(m)
+		}
+		c.samples.list[checker] = append(c.samples.list[checker], one)
+	}
+	for at, want := range map[float64]time.Duration{
+		0.5: 0, 1.5: 4 * time.Millisecond, 1.95: 64 * time.Millisecond, 3: 64 * time.Millisecond,
+		4.5: time.Minute, 9: 0,
+	} {
+		if got := c.samples.longestReport([]*part{checker}, c.at(at)); got != want {
+			t.Errorf("at %v s: %v, want %v", at, got, want)
+		}
+	}
+}
+
+// An aggregator that owns other shards than before needs other goroutines; one that needs more for
+// as many shards does not let go of something.
+func TestUsage(t *testing.T) {
+	before := usageOf(map[string]float64{"go_goroutines": 140, "offpath_owned_shards": 2})
+	for _, tt := range []struct {
+		goroutines, owned float64
+		more              bool
+	}{{140, 2, false}, {170, 12, false}, {161, 2, true}, {170, 5, true}} {
+		after := usageOf(map[string]float64{"go_goroutines": tt.goroutines, "offpath_owned_shards": tt.owned})
+		if before.less(after) != tt.more {
+			t.Errorf("%+v: %+v after %+v", tt, after, before)
 		}
 	}
 }

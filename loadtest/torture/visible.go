@@ -1,9 +1,11 @@
 package torture
 
 import (
+	"cmp"
 	"context"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -99,8 +101,15 @@ const seenWithin, sampleEvery = 10 * time.Second, 500 * time.Millisecond
 
 // sample is what a process' metrics were at one time.
 type sample struct {
-	at     time.Time
-	values map[string]float64 // of signals, by metric; nil: no answer
+	at      time.Time
+	values  map[string]float64 // of signals, by metric; nil: no answer
+	reports []answered         // by how long it took
+}
+
+// answered is how many reports were answered within a time.
+type answered struct {
+	within time.Duration
+	n      float64
 }
 
 // samples are those of all parts.
@@ -132,10 +141,69 @@ func (s *samples) take(ctx context.Context, p *part) {
 				one.values[signal.metric] += signal.value(m)
 			}
 		}
+		one.reports = reportsOf(m)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.list[p] = append(s.list[p], one)
+}
+
+// reportsOf are the buckets of a checker's offpath_report_seconds.
+func reportsOf(m map[string]float64) (all []answered) {
+	for series, n := range m {
+		_, bound, is := strings.Cut(series, `offpath_report_seconds_bucket{le="`)
+		if seconds, err := strconv.ParseFloat(strings.TrimSuffix(bound, `"}`), 64); is && err == nil {
+			within := min(seconds, time.Minute.Seconds()) // one has no bound
+			all = append(all, answered{time.Duration(within * float64(time.Second)), n})
+		}
+	}
+	slices.SortFunc(all, func(a, b answered) int { return cmp.Compare(a.within, b.within) })
+	return all
+}
+
+// longestReport is how long a report of these checkers may have taken that was under way at a time,
+// which is long after their start: the bound of the last bucket that grew around then.
+func (s *samples) longestReport(checkers []*part, at time.Time) (most time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, p := range checkers {
+		var before []answered // at the last answer before
+		for _, one := range s.around(p, at.Add(-underWay), at.Add(underWay)) {
+			if one.values == nil {
+				continue
+			}
+			for i := len(one.reports) - 1; i >= 0 && before != nil; i-- {
+				if i == 0 || one.reports[i-1].n-before[i-1].n < one.reports[i].n-before[i].n {
+					most = max(most, one.reports[i].within)
+					break
+				}
+			}
+			before = one.reports
+		}
+	}
+	return most
+}
+
+// underWay is how long a report may be on its way, if nothing goes wrong.
+const underWay = 100 * time.Millisecond
+
+// around are the samples from the last answer before a time to the first one after another.
+func (s *samples) around(p *part, from, until time.Time) []sample {
+	all := s.list[p]
+	at := func(a sample, t time.Time) int { return a.at.Compare(t) }
+	first, _ := slices.BinarySearchFunc(all, from, at)
+	for first > 0 {
+		if first--; all[first].values != nil {
+			break
+		}
+	}
+	last, _ := slices.BinarySearchFunc(all, until, at)
+	for last < len(all) {
+		if last++; all[last-1].values != nil {
+			break
+		}
+	}
+	return all[first:last]
 }
 
 // moved says whether a signal of a part changed in a time. One that did not answer changed only

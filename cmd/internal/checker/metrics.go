@@ -1,6 +1,8 @@
 package checker
 
 import (
+	"time"
+
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/offpath-io/offpath"
@@ -93,6 +95,36 @@ func (m envoyMetrics) Collect(out chan<- prometheus.Metric) {
 		c.countOf(envoyNearDesc, h.Near, h.Domain, h.Descriptor)
 		c.countOf(envoyOverDesc, h.Over, h.Domain, h.Descriptor)
 		c.countOf(envoyShadowDesc, h.Shadow, h.Domain, h.Descriptor)
+	}
+}
+
+func newReportTimes() prometheus.Histogram {
+	return prometheus.NewHistogram(prometheus.HistogramOpts{
+		Name: "offpath_report_seconds",
+		Help: "How long reports took until they were answered.",
+		Buckets: []float64{
+			0.001, 0.002, 0.003, 0.004, 0.006, 0.008, 0.012, 0.016, 0.024, 0.032, 0.048, 0.064, 0.096, 0.128,
+			0.25, 0.5, 1, 2, 4, 8,
+		},
+	})
+}
+
+// timed observes how long each report takes, and has it followed by next, if there is one.
+func timed(took prometheus.Observer, next check.Tracing) check.Tracing {
+	return func(shard uint32, sequence uint64, keys int) (string, func(check.TraceEvent)) {
+		traceparent, follow := "", (func(check.TraceEvent))(nil)
+		if next != nil {
+			traceparent, follow = next(shard, sequence, keys)
+		}
+		sent := time.Now()
+		return traceparent, func(e check.TraceEvent) {
+			if e == check.TraceAnswered {
+				took.Observe(time.Since(sent).Seconds())
+			}
+			if follow != nil { // this report is traced
+				follow(e)
+			}
+		}
 	}
 }
 

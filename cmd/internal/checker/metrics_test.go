@@ -148,7 +148,7 @@ func TestSeriesAreBounded(t *testing.T) {
 	for _, c := range []prometheus.Collector{
 		metrics{func() offpath.Stats { return stats }, func() bool { return true }, func() uint64 { return 0 }, 10},
 		quotaMetrics{func() envoyquota.Stats { return envoyquota.Stats{} }},
-		envoyMetrics{func() []envoylimit.Hits { return nil }},
+		envoyMetrics{func() []envoylimit.Hits { return nil }}, newReportTimes(),
 	} {
 		n += len(values(t, c))
 		if problems, err := testutil.CollectAndLint(c); err != nil || len(problems) > 0 {
@@ -158,4 +158,26 @@ func TestSeriesAreBounded(t *testing.T) {
 	if n > mostSeries || n < 10*rulelabel.Most {
 		t.Errorf("%d series", n)
 	}
+}
+
+// A report's time is observed once, when it is answered, and who traces it is told all.
+func TestReportsAreTimed(t *testing.T) {
+	took := newReportTimes()
+	var events []check.TraceEvent
+	traced := func(shard uint32, sequence uint64, keys int) (string, func(check.TraceEvent)) {
+		return fmt.Sprint(shard, sequence, keys), func(e check.TraceEvent) { events = append(events, e) }
+	}
+	all := []check.TraceEvent{check.TraceRefused, check.TraceRepeated, check.TraceAnswered, check.TraceMerged}
+	untraced := func(uint32, uint64, int) (string, func(check.TraceEvent)) { return "", nil }
+	for i, next := range []check.Tracing{traced, untraced, nil} {
+		name, follow := timed(took, next)(1, 2, 3)
+		equal(t, "traceparent", name, []string{"1 2 3", "", ""}[i])
+		for _, e := range all {
+			follow(e)
+		}
+	}
+	_, givenUp := timed(took, nil)(1, 3, 3)
+	givenUp(check.TraceGivenUp)
+	equal(t, "events", fmt.Sprint(events), fmt.Sprint(all))
+	equal(t, "reports", values(t, took)["offpath_report_seconds_count"], "3")
 }

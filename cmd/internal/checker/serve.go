@@ -166,6 +166,9 @@ func (p *process) checkerOptions(ctx context.Context) (o check.Options, err erro
 	if p.tracer, err = openTracer(ctx, p.config, name, p.log); p.tracer != nil {
 		o.Trace = p.tracer.Report
 	}
+	took := newReportTimes()
+	p.registry.MustRegister(took)
+	o.Trace = timed(took, o.Trace)
 	return o, err
 }
 

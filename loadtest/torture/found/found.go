@@ -20,7 +20,14 @@ type Result struct {
 	Requests    Requests     `json:"requests"`
 	Counts      Conservation `json:"conservation"`
 	Rules       []Rule       `json:"rules"`
+	Unknown     Unknown      `json:"unknown_at_rest"`
 	Violations  []Violation  `json:"violations"`
+}
+
+// Unknown is how long a hit may be unknown to other checkers at rest, by what reports take.
+type Unknown struct {
+	P50     float64 `json:"p50_ms"` // of half seconds
+	Longest float64 `json:"longest_ms"`
 }
 
 // Fault is one fault: what was done to whom.
