@@ -326,6 +326,12 @@ func (c *campaign) bound(rule judged, at time.Time) (most float64, why string) {
 	for _, p := range c.fleet.checkers {
 		lives += p.livesIn(at.Add(-2*rule.shape.Length), at)
 	}
+	// When Redis loses its data, counts begin again.
+	for _, lost := range c.storm.losses {
+		if lost.Before(at) && lost.After(at.Add(-reach(rule.shape)-longest)) {
+			lives++
+		}
+	}
 	// One whose clock is wrong, and set right by the fleet's time soon after, finds empty windows.
 	from, until := at.Add(-2*rule.shape.Length).Sub(c.start).Seconds(), at.Sub(c.start).Seconds()
 	for _, f := range c.result.Faults {
@@ -333,7 +339,7 @@ func (c *campaign) bound(rule judged, at time.Time) (most float64, why string) {
 			lives += 2
 		}
 	}
-	return (limit + 1) * float64(lives), fmt.Sprintf("with %d lives of checkers", lives)
+	return (limit + 1) * float64(lives), fmt.Sprintf("with %d lives of checkers and counts", lives)
 }
 
 // usage is what a process needs.

@@ -294,7 +294,7 @@ func (s *storm) killNode(ctx context.Context, f fault, n *node, run *found.Fault
 	}
 	killed := time.Now()
 	if is.master {
-		if err := s.promoted(n.group, killed, is, run); err != nil {
+		if err := s.promoted(background, n.group, killed, is, run); err != nil {
 			return err
 		}
 	}
@@ -327,8 +327,10 @@ func (s *storm) fallBehind(master *node, f fault) (resume func() error, err erro
 const mostBehind = 500 * time.Millisecond
 
 // promoted waits until another node has taken over.
-func (s *storm) promoted(group int, since time.Time, from reading, run *found.Fault) error {
-	return until(context.Background(), func(context.Context) error {
+func (s *storm) promoted(
+	ctx context.Context, group int, since time.Time, from reading, run *found.Fault,
+) error {
+	return until(ctx, func(context.Context) error {
 		p, ok := s.fleet.store.failovers().promotedSince(group, since)
 		if !ok {
 			return fmt.Errorf("nobody takes over from %s", run.Target)
@@ -338,6 +340,10 @@ func (s *storm) promoted(group int, since time.Time, from reading, run *found.Fa
 		return nil
 	})
 }
+
+// failoverPatience is after how long Redis and Sentinel have given up a planned failover: after 5 s
+// if the replica cannot catch up, as when its link is slow.
+const failoverPatience = 10 * time.Second
 
 // failover plays a planned one.
 func (s *storm) failover(_ context.Context, f fault, run *found.Fault) error {
@@ -359,8 +365,10 @@ func (s *storm) failover(_ context.Context, f fault, run *found.Fault) error {
 	if err != nil {
 		return err
 	}
-	if err := s.promoted(n.group, begun, is, run); err != nil {
-		return err
+	given, cancel := context.WithTimeout(background, failoverPatience)
+	defer cancel()
+	if err := s.promoted(given, n.group, begun, is, run); err != nil {
+		return fmt.Errorf("%w: %w", errBusy, err)
 	}
 	run.For = seconds(time.Since(begun)) // until the old one has all is no part of it
 	if err := until(background, store.inSync); err != nil {

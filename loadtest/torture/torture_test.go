@@ -259,6 +259,18 @@ func TestJudge(t *testing.T) {
 		{"exceeded in a storm", func(c *campaign) { c.asks("fast", "hot", 10, 900, 790) }, ""},
 		{"… by more than all checkers", func(c *campaign) { c.asks("fast", "hot", 10, 900, 808) },
 			"fast of hot: 805.0 of 200, at most 804.0 with 4 lives"},
+		{"… after Redis lost its data", func(c *campaign) {
+			c.asks("fast", "hot", 10, 1100, 1005)
+			c.storm.losses = []time.Time{c.at(9)}
+		}, ""},
+		{"… by more than that", func(c *campaign) {
+			c.asks("fast", "hot", 10, 1100, 1006)
+			c.storm.losses = []time.Time{c.at(9)}
+		}, "fast of hot: 1006.0 of 200, at most 1005.0 with 5 lives"},
+		{"… before Redis lost its data", func(c *campaign) {
+			c.asks("fast", "hot", 10, 900, 808)
+			c.storm.losses = []time.Time{c.at(12)}
+		}, "fast of hot: 805.0 of 200"},
 		{"a data race", func(c *campaign) {
 			fmt.Fprintln(c.fleet.checkers[2].log, "WARNING: DATA RACE")
 		}, "checker-2: WARNING: DATA RACE"},
