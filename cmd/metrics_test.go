@@ -41,6 +41,7 @@ func TestMetricsAreDocumented(t *testing.T) {
 	} {
 		d.Await("there is "+metric, func() bool { return d.Metric(metric) != "" })
 	}
+	checker.Await("reports are timed", func() bool { return checker.Metric("offpath_report_seconds_count") != "0" })
 
 	doc, err := os.ReadFile("../docs/operations_metrics.md")
 	must(t, err)

@@ -26,6 +26,10 @@ func (c *campaign) violate(at time.Time, what, format string, args ...any) {
 // mostStandstill is the share of a run in which the machine may stand still.
 const mostStandstill = 0.05
 
+// mostUnknown is for how many ms a hit may be unknown in most half seconds of rest: limits mean
+// nothing where others know of nothing.
+const mostUnknown = 50
+
 // mostOfAKind is how many violations of one promise are told.
 const mostOfAKind = 10
 
@@ -39,7 +43,10 @@ func (c *campaign) judge(all []request) {
 	for _, r := range judgedRules {
 		c.result.Rules = append(c.result.Rules, c.judgeRule(r, all))
 	}
-	c.result.Unknown = c.unknownAtRest()
+	if c.result.Unknown = c.unknownAtRest(); c.result.Unknown.P50 > mostUnknown && !c.o.Untimed {
+		c.violate(time.Now(), "limits hold as documented", "hits are unknown to others for %.0f ms at rest, more than %d ms",
+			c.result.Unknown.P50, mostUnknown)
+	}
 	c.judgeDrills(all)
 	c.judgeLogs()
 	c.judgeVisible()

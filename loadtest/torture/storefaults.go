@@ -367,8 +367,9 @@ func (s *storm) failover(_ context.Context, f fault, run *found.Fault) error {
 	}
 	given, cancel := context.WithTimeout(background, failoverPatience)
 	defer cancel()
-	if err := s.promoted(given, n.group, begun, is, run); err != nil {
-		return fmt.Errorf("%w: %w", errBusy, err)
+	if s.promoted(given, n.group, begun, is, run) != nil {
+		run.Detail = "given up"
+		return nil
 	}
 	run.For = seconds(time.Since(begun)) // until the old one has all is no part of it
 	if err := until(background, store.inSync); err != nil {

@@ -252,6 +252,11 @@ func TestJudge(t *testing.T) {
 			c.asks("fast", "hot", 50, 300, 220)
 			c.reportsTake(49.9, 60*time.Millisecond)
 		}, "fast of hot: 206.0 of 200"},
+		{"nobody knows of anything for long", func(c *campaign) {
+			for at := 35.0; at < 99; at += 0.5 {
+				c.reportsTake(at, 60*time.Millisecond)
+			}
+		}, "hits are unknown to others for 134 ms at rest, more than 50 ms"},
 		{"… by what nobody can know", func(c *campaign) { c.asksAtOnce(50, 4*200) }, ""},
 		{"… by what one knows", func(c *campaign) { c.asksAtOnce(50, 4*206) }, "fast of hot: 206.0 of 200"},
 		{"… with others' limits", func(c *campaign) { c.asks("fast", "hot", 50, 300, 205) }, ""},

@@ -67,6 +67,7 @@ type sight struct {
 
 var (
 	daemon   = regexp.MustCompile(`^(checker|aggregator)-`)
+	promoted = regexp.MustCompile("promoted after")
 	always   = regexp.MustCompile("")
 	onStore  = []signal{redisUp, unapply, unlease, slowly}
 	replaced = append(onStore[:4:4], losses)
@@ -88,8 +89,8 @@ var sights = []sight{
 	{[]Kind{Lose, Rollback}, regexp.MustCompile(`[1-9]\d* hits lost`), 0, "aggregator", []signal{losses}},
 	{[]Kind{Full}, always, time.Second, "aggregator", []signal{overflow, unapply, unlease}},
 	{[]Kind{Disk, ReadOnly}, always, time.Second, "aggregator", []signal{unapply, unlease}},
-	{[]Kind{Failover}, always, time.Second, "aggregator", replaced},
-	{[]Kind{Kill}, regexp.MustCompile("promoted after"), 0, "aggregator", replaced},
+	{[]Kind{Failover}, promoted, time.Second, "aggregator", replaced},
+	{[]Kind{Kill}, promoted, 0, "aggregator", replaced},
 	{[]Kind{StoreClock}, regexp.MustCompile(`by -?(\d+m)?[\d.]+s$`), 0, "aggregator", []signal{offset}},
 	{[]Kind{Rules}, always, time.Second, "checker", []signal{loads}},
 	{[]Kind{Secrets}, always, 0, everybody, []signal{files}},
@@ -171,6 +172,9 @@ func (s *samples) longestReport(checkers []*part, at time.Time) (most time.Durat
 		for _, one := range s.around(p, at.Add(-underWay), at.Add(underWay)) {
 			if one.values == nil {
 				continue
+			}
+			if len(before) != len(one.reports) { // another version's
+				before = nil
 			}
 			for i := len(one.reports) - 1; i >= 0 && before != nil; i-- {
 				if i == 0 || one.reports[i-1].n-before[i-1].n < one.reports[i].n-before[i].n {

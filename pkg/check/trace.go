@@ -3,8 +3,8 @@ package check
 import "github.com/offpath-io/offpath/pkg/check/internal/reporter"
 
 // Tracing is called with a report that is about to be sent for the first time: its shard, its
-// sequence and its number of keys. To trace the report, it returns a W3C traceparent for it, of at
-// most events.MaxTrace bytes, and a function that is called with its events; otherwise "" and nil.
+// sequence and its number of keys. It returns a W3C traceparent for the report, of at most
+// events.MaxTrace bytes, and a function that is called with its events; "" and nil if there is none.
 // Both are called one at a time, with a lock held: they must be quick, and must not call the
 // checker. If a report is not answered when the checker stops, there are no more events.
 type Tracing func(shard uint32, sequence uint64, keys int) (traceparent string, follow func(TraceEvent))

@@ -172,6 +172,7 @@ func TestReportsAreTimed(t *testing.T) {
 	for i, next := range []check.Tracing{traced, untraced, nil} {
 		name, follow := timed(took, next)(1, 2, 3)
 		equal(t, "traceparent", name, []string{"1 2 3", "", ""}[i])
+		time.Sleep(3 * time.Millisecond)
 		for _, e := range all {
 			follow(e)
 		}
@@ -179,5 +180,7 @@ func TestReportsAreTimed(t *testing.T) {
 	_, givenUp := timed(took, nil)(1, 3, 3)
 	givenUp(check.TraceGivenUp)
 	equal(t, "events", fmt.Sprint(events), fmt.Sprint(all))
-	equal(t, "reports", values(t, took)["offpath_report_seconds_count"], "3")
+	got := values(t, took)
+	equal(t, "reports", got["offpath_report_seconds_count"], "3")
+	equal(t, "reports of less than 2 ms", got[`offpath_report_seconds_bucket{le="0.002"}`], "0")
 }
