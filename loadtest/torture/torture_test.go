@@ -496,7 +496,8 @@ func TestLongestReport(t *testing.T) {
 	c.samples.list[checker] = []sample{{at: c.at(0)}}
 	for i, page := range []string{
 		`{"0.004"} 0 {"0.064"} 0 {"+Inf"} 0`, `{"0.004"} 9 {"0.064"} 9 {"+Inf"} 9`, ``,
-		`{"0.004"} 20 {"0.064"} 21 {"+Inf"} 21`, `{"0.004"} 20 {"0.064"} 21 {"+Inf"} 22`,
+		`{"0.004"} 20 {"0.064"} 21 {"+Inf"} 21`, `{"0.004"} 30 {"0.064"} 31 {"+Inf"} 31`,
+		`{"0.004"} 30 {"0.064"} 31 {"+Inf"} 32`,
 	} {
 		one := sample{at: c.at(float64(i + 1))}
 		if page != "" {
@@ -513,9 +514,10 @@ func TestLongestReport(t *testing.T) {
 		}
 		c.samples.list[checker] = append(c.samples.list[checker], one)
 	}
+	c.samples.list[checker][4].until = c.at(4.3) // what was answered by then may be in it
 	for at, want := range map[float64]time.Duration{
 		0.5: 0, 1.5: 4 * time.Millisecond, 1.95: 64 * time.Millisecond, 3: 64 * time.Millisecond,
-		4.5: time.Minute, 9: 0,
+		4.35: 64 * time.Millisecond, 4.5: 4 * time.Millisecond, 5.5: time.Minute, 9: 0,
 	} {
 		if got := c.samples.longestReport([]*part{checker}, c.at(at)); got != want {
 			t.Errorf("at %v s: %v, want %v", at, got, want)

@@ -102,7 +102,8 @@ const seenWithin, sampleEvery = 10 * time.Second, 500 * time.Millisecond
 
 // sample is what a process' metrics were at one time.
 type sample struct {
-	at      time.Time
+	at      time.Time          // when it was asked for
+	until   time.Time          // when it was answered
 	values  map[string]float64 // of signals, by metric; nil: no answer
 	reports []answered         // by how long it took
 }
@@ -144,6 +145,7 @@ func (s *samples) take(ctx context.Context, p *part) {
 		}
 		one.reports = reportsOf(m)
 	}
+	one.until = time.Now()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.list[p] = append(s.list[p], one)
@@ -197,7 +199,7 @@ func (s *samples) around(p *part, from, until time.Time) []sample {
 	at := func(a sample, t time.Time) int { return a.at.Compare(t) }
 	first, _ := slices.BinarySearchFunc(all, from, at)
 	for first > 0 {
-		if first--; all[first].values != nil {
+		if first--; all[first].values != nil && all[first].until.Before(from) {
 			break
 		}
 	}
