@@ -335,7 +335,7 @@ func (c *campaign) bound(rule judged, at time.Time) (most float64, why string) {
 	}
 	// When Redis loses its data, counts begin again.
 	for _, lost := range c.storm.losses {
-		if lost.Before(at) && lost.After(at.Add(-reach(rule.shape)-longest)) {
+		if lost.Before(at) && lost.After(at.Add(-2*rule.shape.Length)) {
 			lives++
 		}
 	}

@@ -272,6 +272,10 @@ func TestJudge(t *testing.T) {
 			c.asks("fast", "hot", 10, 1100, 1006)
 			c.storm.losses = []time.Time{c.at(9)}
 		}, "fast of hot: 1006.0 of 200, at most 1005.0 with 5 lives"},
+		{"… long after Redis lost its data", func(c *campaign) {
+			c.asks("fast", "hot", 10, 900, 808)
+			c.storm.losses = []time.Time{c.at(8)}
+		}, "fast of hot: 805.0 of 200"},
 		{"… before Redis lost its data", func(c *campaign) {
 			c.asks("fast", "hot", 10, 900, 808)
 			c.storm.losses = []time.Time{c.at(12)}
