@@ -66,6 +66,8 @@ func Connect(servers, name string, options ...nats.Option) (*nats.Conn, error) {
 		nats.ReconnectBufSize(-1),
 		// A server that stops reading is as good as gone, and a send must not wait for it long.
 		nats.FlusherTimeout(time.Second),
+		// With TLS, a failed write is the end of all others, though answers can still be read.
+		nats.ReconnectOnFlusherError(),
 		nats.PingInterval(5 * time.Second),
 		nats.MaxPingsOutstanding(2),
 	}, options...)
