@@ -48,6 +48,23 @@ func TestHitsAreNotMovedBeyondNow(t *testing.T) {
 	equal(t, f.last().Hits.Age[0], 0, "age of the reported bucket")
 }
 
+// TestOldTimesMoveNoHits: a step that was held up, by a send or as its process was frozen, goes by a
+// time of long ago.
+func TestOldTimesMoveNoHits(t *testing.T) {
+	f := newFleet(t, Options{}, rule("r", 20, time.Second, 1))
+	l, later := limiter(t, f.Checker, "r"), noon+4*second+100*ms
+	f.tape.during = func() {
+		for range 20 {
+			expect(t, atTime(later, l).Check("k", 1).Allowed, "a hit within the limit is denied")
+		}
+	}
+	atTime(noon+2*second, f).Step()
+	expect(t, !atTime(later+10*ms, l).Check("k", 1).Allowed, "a hit beyond the limit passes")
+	atTime(later+100*ms, f).Step()
+	r := f.last()
+	equal(t, r.Hits.Rules[0].Newest-r.Hits.Age[0], l.Rule().Window.Bucket(later), "reported in bucket")
+}
+
 // checkerOnTape is a checker on a tape, and its limiter, that has said hello at noon.
 func checkerOnTape(t *testing.T, o Options, r rules.Rule) (*fleet, *Limiter) {
 	t.Helper()

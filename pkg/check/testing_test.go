@@ -148,7 +148,8 @@ type tape struct {
 	leases  []*events.LeaseRequest
 	bytes   []string
 	hellos  []*events.Hello
-	err     error // of every send
+	err     error  // of every send
+	during  func() // called by the next hello
 }
 
 func (l *tape) Report(shard uint32, toOwner bool, report []byte) error {
@@ -180,6 +181,10 @@ func (l *tape) Hello(hello []byte) error {
 		return err
 	}
 	l.hellos = append(l.hellos, m)
+	if during := l.during; during != nil {
+		l.during = nil
+		during()
+	}
 	return l.err
 }
 

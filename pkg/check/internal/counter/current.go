@@ -78,8 +78,12 @@ func (c Locked) CatchUp(now int64) int64 {
 func (c Locked) rotate(now int64) int64 {
 	shape := c.Group.Shape
 	by := shape.Bucket(now) - c.Newest
+	if by < -1 { // the caller was held up, or another one used a time from before the clock was corrected
+		now = max(now, c.Group.Host.ExactTime())
+		by = shape.Bucket(now) - c.Newest
+	}
 	switch {
-	case by < -1: // another goroutine used a time from before the clock was corrected
+	case by < -1:
 		c.pullBack(-by)
 		return now
 	case by <= 0:
