@@ -1,8 +1,10 @@
 package natsbus_test
 
 import (
+	"context"
 	"net"
 	"os"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -10,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/offpath-io/offpath/internal/testing/servers/serverstest"
+	"github.com/offpath-io/offpath/pkg/events"
 	"github.com/offpath-io/offpath/pkg/events/natsbus"
 )
 
@@ -34,12 +37,90 @@ func TestAFailedWriteConnectsAgain(t *testing.T) {
 	}
 }
 
+// A server that takes connections, and then says nothing, holds up nobody who sends.
+func TestSendsDoNotWaitForAServerThatIsSilent(t *testing.T) {
+	silent, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	t.Cleanup(func() { _ = silent.Close() })
+	dialer := &brittle{}
+	conn, err := natsbus.Connect(serverstest.NATS(t).URL(), "test", nats.SetCustomDialer(dialer), nats.Timeout(time.Hour))
+	must(t, err)
+	checker, err := natsbus.NewChecker(conn, "test", "alpha")
+	must(t, err)
+	worker, err := natsbus.NewWorker(conn, "test")
+	must(t, err)
+	ctx, stop := context.WithCancel(t.Context())
+	var ends sync.WaitGroup
+	ends.Go(func() { _ = checker.Listen(ctx, func(events.Kind, []byte) {}) })
+	ends.Go(func() { _ = worker.Serve(ctx, func(events.Kind, []byte, func([]byte) error) {}) })
+	t.Cleanup(func() {
+		_ = silent.Close()
+		dialer.broken.Store(true) // ends the wait for the silent server
+		dialer.close()
+		conn.Close()
+		stop()
+		ends.Wait()
+	})
+	for !conn.IsConnected() {
+		time.Sleep(time.Millisecond)
+	}
+	dialer.to.Store(new(silent.Addr().String()))
+	dialer.close()
+	for dialer.dials.Load() < 2 {
+		time.Sleep(time.Millisecond)
+	}
+	for name, send := range map[string]func() error{
+		"hello":  func() error { return checker.Hello([]byte("hello")) },
+		"report": func() error { return checker.Report(0, true, []byte("report")) },
+		"alarm":  func() error { return worker.Alarm(0, []byte("alarm")) },
+		"tell":   func() error { return worker.Tell([]byte("member")) },
+	} {
+		// One that begins before the loss is noticed may wait.
+		sent, patience := make(chan error, 10_000), time.After(time.Minute)
+		for done := false; !done; {
+			go func() { sent <- send() }()
+			select {
+			case err := <-sent:
+				if done = true; err == nil {
+					t.Errorf("%s: no error without a connection", name)
+				}
+			case <-time.After(10 * time.Millisecond):
+			case <-patience:
+				t.Fatalf("%s waits for the server", name)
+			}
+		}
+	}
+}
+
 // brittle makes connections that fail all writes once it is broken.
-type brittle struct{ broken atomic.Bool }
+type brittle struct {
+	broken atomic.Bool
+	to     atomic.Pointer[string] // where connections lead, if that is set
+	dials  atomic.Int64
+
+	mu   sync.Mutex
+	last net.Conn
+}
 
 func (b *brittle) Dial(network, address string) (net.Conn, error) {
+	b.dials.Add(1)
+	if to := b.to.Load(); to != nil {
+		address = *to
+	}
 	conn, err := net.Dial(network, address)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.last = conn
 	return &brittleConn{conn, b}, err
+}
+
+// close closes the last connection.
+func (b *brittle) close() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.last != nil {
+		_ = b.last.Close()
+	}
 }
 
 type brittleConn struct {

@@ -119,6 +119,7 @@ func checkChecker(name string) error {
 type Checker struct {
 	conn     *nats.Conn
 	ns, name string
+	presence presence
 }
 
 // inbox is the subject of this checker's messages of a kind: its hellos, and what answers it.
@@ -162,7 +163,11 @@ func (c *Checker) request(
 }
 
 func (c *Checker) publish(kind events.Kind, subject string, data []byte) error {
-	if err := c.conn.PublishRequest(subject, c.inbox(answers[kind]), data); err != nil {
+	err := c.presence.check()
+	if err == nil {
+		err = c.conn.PublishRequest(subject, c.inbox(answers[kind]), data)
+	}
+	if err != nil {
 		return fmt.Errorf("publish %v: %w", kind, err)
 	}
 	return nil
@@ -175,6 +180,7 @@ const noResponders, unheardSubject = "503", "Nats-Subject"
 // Listen hands every refresh, grant, welcome and alarm to h, possibly several at a time, until ctx
 // is done. Once it has returned, h is not called any more.
 func (c *Checker) Listen(ctx context.Context, h func(events.Kind, []byte)) error {
+	go c.presence.follow(ctx, c.conn)
 	var g gate
 	defer g.shut()
 	// The order matters: all are told alarms, and who hears a plain one hears everything.
@@ -210,8 +216,9 @@ func (c *Checker) Listen(ctx context.Context, h func(events.Kind, []byte)) error
 
 // Worker is one aggregator's end. It is safe for concurrent use.
 type Worker struct {
-	conn *nats.Conn
-	ns   string
+	conn     *nats.Conn
+	ns       string
+	presence presence
 
 	mu              sync.Mutex
 	attended, owned []bool                            // shards
@@ -231,7 +238,7 @@ func NewWorker(conn *nats.Conn, namespace string) (*Worker, error) {
 // Alarm sends an alarm to every checker.
 func (w *Worker) Alarm(shard uint32, alarm []byte) error {
 	subject := topic(w.ns, events.KindAlarm, events.PeekFormat(alarm)) + strconv.FormatUint(uint64(shard), 10)
-	if err := w.conn.Publish(subject, alarm); err != nil {
+	if err := w.publish(subject, alarm); err != nil {
 		return fmt.Errorf("publish alarm: %w", err)
 	}
 	return nil
@@ -239,10 +246,17 @@ func (w *Worker) Alarm(shard uint32, alarm []byte) error {
 
 // Tell sends a message to all aggregators, this one included.
 func (w *Worker) Tell(member []byte) error {
-	if err := w.conn.Publish(w.inbox(), member); err != nil {
+	if err := w.publish(w.inbox(), member); err != nil {
 		return fmt.Errorf("publish member: %w", err)
 	}
 	return nil
+}
+
+func (w *Worker) publish(subject string, data []byte) error {
+	if err := w.presence.check(); err != nil {
+		return err
+	}
+	return w.conn.Publish(subject, data)
 }
 
 // inbox is the subject of what aggregators tell each other.
@@ -265,6 +279,7 @@ func (w *Worker) Attend(attended, owned []bool) error {
 // its way here. A hello that is another aggregator's to answer, and what needs no answer, come with
 // a nil reply. Once Serve has returned, h is not called any more.
 func (w *Worker) Serve(ctx context.Context, h func(events.Kind, []byte, func([]byte) error)) error {
+	go w.presence.follow(ctx, w.conn)
 	var g gate
 	defer g.shut()
 	subs := make([]*nats.Subscription, 0, 2)
@@ -287,7 +302,9 @@ func (w *Worker) Serve(ctx context.Context, h func(events.Kind, []byte, func([]b
 	w.handle = func(kind events.Kind) nats.MsgHandler {
 		return func(m *nats.Msg) {
 			if w.genuine(kind, m) {
-				g.pass(func() { h(kind, m.Data, m.Respond) })
+				g.pass(func() {
+					h(kind, m.Data, func(answer []byte) error { return w.publish(m.Reply, answer) })
+				})
 			}
 		}
 	}
