@@ -74,8 +74,9 @@ type failovers struct {
 
 	mu         sync.Mutex
 	last       map[*node]reading
-	gained     int64 // what nodes have counted while they were masters
-	perhaps    int64 // what came between two readings of a node that became master: gained or copied
+	changes    map[*node][]reading // readings that differ from the one before
+	gained     int64               // what nodes have counted while they were masters
+	perhaps    int64               // what came between two readings of a node that became master: gained or copied
 	promotions []promotion
 	ends       []masterEnd
 }
@@ -95,6 +96,10 @@ type masterEnd struct {
 	state string
 	sum   int64
 	known bool // that this was all
+}
+
+func newFailovers() *failovers {
+	return &failovers{last: map[*node]reading{}, changes: map[*node][]reading{}}
 }
 
 // readEvery is how often each node is read.
@@ -134,6 +139,9 @@ const mostUnseen = time.Second
 func (f *failovers) takeLocked(n *node, r reading) {
 	p, known := f.last[n]
 	f.last[n] = r
+	if !known || p.master != r.master || p.synced != r.synced || p.sum != r.sum {
+		f.changes[n] = append(f.changes[n], r)
+	}
 	switch {
 	case !known:
 		// Nobody has counted anything yet.

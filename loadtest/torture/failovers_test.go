@@ -56,7 +56,8 @@ func TestFailovers(t *testing.T) {
 			master(one, 1, 0, ""), master(one, 20, 7, old), master(one, 40, 0, ""), master(one, 60, 2, next),
 		}, 2, 7, 0, 0},
 	} {
-		f := &failovers{last: map[*node]reading{}, allowed: func(_, _ time.Time) int64 { return 100 }}
+		f := newFailovers()
+		f.allowed = func(_, _ time.Time) int64 { return 100 }
 		for _, s := range tt.steps {
 			f.takeLocked(s.node, s.read)
 		}
@@ -71,7 +72,7 @@ func TestFailovers(t *testing.T) {
 // A process that is killed takes with it what its replica has not; it comes back with nothing.
 func TestFailoverOfKilledMaster(t *testing.T) {
 	one, two := &node{name: "redis-0"}, &node{name: "redis-1"}
-	f := &failovers{last: map[*node]reading{}}
+	f := newFailovers()
 	now := time.Now()
 	f.takeLocked(one, reading{at: now, master: true})
 	f.takeLocked(two, reading{at: now, synced: true})

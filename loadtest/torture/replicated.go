@@ -14,7 +14,7 @@ type replicated struct {
 }
 
 func newReplicated(f *fleet) replicated {
-	return replicated{fleet: f, books: &failovers{last: map[*node]reading{}}}
+	return replicated{fleet: f, books: newFailovers()}
 }
 
 func (s *replicated) nodes() []*node        { return s.all }

@@ -127,7 +127,7 @@ func recorded() *campaign {
 	c.samples = &samples{list: map[*part][]sample{}}
 	for at := 0.0; at < 100; at += 0.5 {
 		for _, p := range c.fleet.checkers {
-			c.samples.list[p] = append(c.samples.list[p], sample{at: c.at(at), values: map[string]float64{}, reports: []answered{
+			c.samples.list[p] = append(c.samples.list[p], sample{at: c.at(at), until: c.at(at), values: map[string]float64{}, reports: []answered{
 				{4 * time.Millisecond, 100 * at}, {64 * time.Millisecond, 100 * at}, {time.Minute, 100 * at},
 			}})
 		}
@@ -402,12 +402,27 @@ func TestWriteLogs(t *testing.T) {
 	c, dir := recorded(), filepath.Join(t.TempDir(), "logs")
 	c.asks("fast", "hot", 40, 2, 1)
 	c.fleet.checkers[2].log.lines = []logLine{{c.at(41.5), "it hurts"}}
+	c.fleet.checkers[2].lives[0].held = 7
+	hits := hitsOf(map[string]float64{
+		`offpath_hits_total{outcome="charged",rule="a"}`: 5, `offpath_hits_total{outcome="charged",rule="b"}`: 6,
+		`offpath_hits_in_flight{rule="b"}`: 2, `offpath_hits_in_flight`: 2,
+	})
+	c.samples.list[c.fleet.checkers[0]][0].hits = hits
+	n, books := &node{name: "redis-4"}, newFailovers()
+	c.fleet.store = &cluster{replicated{c.fleet, []*node{n}, books}}
+	for range 2 {
+		books.takeLocked(n, reading{at: c.at(3), master: true, sum: 8})
+	}
 	if err := c.writeLogs(dir, c.traffic.all()); err != nil {
 		t.Fatal(err)
 	}
 	for name, want := range map[string]string{
 		"checker-2.log": "   41.500 it hurts\n", "checker-1.log": "",
-		"answers.csv": "sent,took,rule,user,checker,rls,answered,allowed,freshness,trouble\n40.000000,0.001000,fast,hot,0,",
+		"answers.csv":    "sent,took,rule,user,checker,rls,answered,allowed,freshness,trouble\n40.000000,0.001000,fast,hot,0,",
+		"hits.csv":       "asked,took,checker,charged,answered,overflow,lost,in_flight,pending\n0.000000,0.000000,checker-0,11,0,0,0,2,0\n",
+		"lives.csv":      "checker,from,until,held\nchecker-0,-1.000000,",
+		"ledgers.csv":    "at,node,master,synced,ledger\n3.000000,redis-4,true,false,8\n",
+		"standstill.csv": "from,for\n",
 	} {
 		got, err := os.ReadFile(filepath.Join(dir, name))
 		if err != nil || want == "" != (len(got) == 0) || !strings.HasPrefix(string(got), want) {

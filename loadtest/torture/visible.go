@@ -106,6 +106,7 @@ type sample struct {
 	until   time.Time          // when it was answered
 	values  map[string]float64 // of signals, by metric; nil: no answer
 	reports []answered         // by how long it took
+	hits    []float64          // by hitStates
 }
 
 // answered is how many reports were answered within a time.
@@ -143,12 +144,31 @@ func (s *samples) take(ctx context.Context, p *part) {
 				one.values[signal.metric] += signal.value(m)
 			}
 		}
-		one.reports = reportsOf(m)
+		one.reports, one.hits = reportsOf(m), hitsOf(m)
 	}
 	one.until = time.Now()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.list[p] = append(s.list[p], one)
+}
+
+// hitStates are where a checker says that its hits are: what begins the series of each.
+var hitStates = []string{
+	`offpath_hits_total{outcome="charged"`, `offpath_hits_total{outcome="answered"`,
+	`offpath_hits_total{outcome="overflow"`, `offpath_hits_total{outcome="lost"`,
+	`offpath_hits_in_flight{`, `offpath_hits_pending{`,
+}
+
+func hitsOf(m map[string]float64) []float64 {
+	sums := make([]float64, len(hitStates))
+	for series, n := range m {
+		for i, state := range hitStates {
+			if strings.HasPrefix(series, state) {
+				sums[i] += n
+			}
+		}
+	}
+	return sums
 }
 
 // reportsOf are the buckets of a checker's offpath_report_seconds.
