@@ -2,8 +2,11 @@ package natsbus_test
 
 import (
 	"context"
+	"errors"
+	"io"
 	"net"
 	"os"
+	"runtime/debug"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -88,6 +91,43 @@ func TestSendsDoNotWaitForAServerThatIsSilent(t *testing.T) {
 			case <-patience:
 				t.Fatalf("%s waits for the server", name)
 			}
+		}
+	}
+}
+
+// A handshake that fails leaves no connection open.
+func TestRefusedConnectionsAreClosed(t *testing.T) {
+	defer debug.SetGCPercent(debug.SetGCPercent(-1)) // which would close them, too
+	refusing, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	defer refusing.Close()
+	closed := make(chan error, 3)
+	go func() {
+		for range cap(closed) {
+			peer, err := refusing.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer peer.Close()
+				_, _ = peer.Write([]byte("-ERR 'not now'\r\n"))
+				_, err := peer.Read(make([]byte, 1)) // nothing more comes
+				closed <- err
+			}()
+		}
+	}()
+	conn, err := natsbus.Connect("nats://"+refusing.Addr().String(), "test", nats.ReconnectWait(time.Millisecond),
+		nats.ReconnectJitter(0, 0))
+	must(t, err)
+	defer conn.Close()
+	for range cap(closed) - 1 { // the last one may still be in use
+		select {
+		case err := <-closed:
+			if !errors.Is(err, io.EOF) {
+				t.Error(err)
+			}
+		case <-time.After(time.Minute):
+			t.Fatal("a connection that was refused is still open")
 		}
 	}
 }

@@ -59,6 +59,7 @@ var token = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
 func Connect(servers, name string, options ...nats.Option) (*nats.Conn, error) {
 	all := append([]nats.Option{
 		nats.Name(name),
+		nats.SetCustomDialer(newDialer()),
 		nats.RetryOnFailedConnect(true),
 		nats.MaxReconnects(-1),
 		nats.ReconnectWait(250 * time.Millisecond),

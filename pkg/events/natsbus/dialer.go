@@ -1,0 +1,31 @@
+package natsbus
+
+import (
+	"net"
+	"sync"
+
+	"github.com/nats-io/nats.go"
+)
+
+// dialer closes the connection before when it makes another one: the library forgets those whose
+// handshake has failed. Until the garbage collector finds them they are open files, some hundreds
+// while a server refuses a password.
+type dialer struct {
+	net.Dialer
+
+	mu   sync.Mutex
+	last net.Conn
+}
+
+func newDialer() *dialer { return &dialer{Dialer: net.Dialer{Timeout: nats.DefaultTimeout}} }
+
+func (d *dialer) Dial(network, address string) (net.Conn, error) {
+	conn, err := d.Dialer.Dial(network, address)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.last != nil {
+		_ = d.last.Close() // most are closed already
+	}
+	d.last = conn
+	return conn, err
+}
