@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync/atomic"
+	"time"
 
 	"github.com/nats-io/nats.go"
 )
@@ -26,6 +27,8 @@ func (p *presence) check() error {
 func (p *presence) follow(ctx context.Context, conn *nats.Conn) {
 	changes := conn.StatusChanged(nats.CONNECTED, nats.RECONNECTING, nats.DISCONNECTED, nats.CLOSED)
 	defer conn.RemoveStatusListener(changes)
+	look := time.NewTicker(time.Second)
+	defer look.Stop()
 	p.away.Store(!conn.IsConnected())
 	for {
 		select {
@@ -34,6 +37,8 @@ func (p *presence) follow(ctx context.Context, conn *nats.Conn) {
 			return
 		case status := <-changes:
 			p.away.Store(status != nats.CONNECTED)
+		case <-look.C: // the library drops changes that it cannot deliver
+			p.away.Store(!conn.IsConnected())
 		}
 	}
 }
