@@ -48,8 +48,8 @@ func TestHitsAreNotMovedBeyondNow(t *testing.T) {
 	equal(t, f.last().Hits.Age[0], 0, "age of the reported bucket")
 }
 
-// TestOldTimesMoveNoHits: a step that was held up, by a send or as its process was frozen, goes by a
-// time of long ago.
+// TestOldTimesMoveNoHits: a step that was held up, by a send or as its process was frozen, goes by
+// a time of long ago.
 func TestOldTimesMoveNoHits(t *testing.T) {
 	f := newFleet(t, Options{}, rule("r", 20, time.Second, 1))
 	l, later := limiter(t, f.Checker, "r"), noon+4*second+100*ms

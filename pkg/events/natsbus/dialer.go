@@ -17,7 +17,21 @@ type dialer struct {
 	last net.Conn
 }
 
-func newDialer() *dialer { return &dialer{Dialer: net.Dialer{Timeout: nats.DefaultTimeout}} }
+// dial is an option that comes last: it has connections made as the others say.
+func dial(o *nats.Options) error {
+	if o.CustomDialer != nil {
+		return nil
+	}
+	d := &dialer{Dialer: net.Dialer{Timeout: o.Timeout}}
+	if o.Dialer != nil {
+		d.Dialer = *o.Dialer
+	}
+	if o.AllowMultipathTCP != nil {
+		d.SetMultipathTCP(*o.AllowMultipathTCP)
+	}
+	o.CustomDialer = d
+	return nil
+}
 
 func (d *dialer) Dial(network, address string) (net.Conn, error) {
 	conn, err := d.Dialer.Dial(network, address)

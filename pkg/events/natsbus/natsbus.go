@@ -59,7 +59,6 @@ var token = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
 func Connect(servers, name string, options ...nats.Option) (*nats.Conn, error) {
 	all := append([]nats.Option{
 		nats.Name(name),
-		nats.SetCustomDialer(newDialer()),
 		nats.RetryOnFailedConnect(true),
 		nats.MaxReconnects(-1),
 		nats.ReconnectWait(250 * time.Millisecond),
@@ -72,7 +71,7 @@ func Connect(servers, name string, options ...nats.Option) (*nats.Conn, error) {
 		nats.PingInterval(5 * time.Second),
 		nats.MaxPingsOutstanding(2),
 	}, options...)
-	conn, err := nats.Connect(servers, all...)
+	conn, err := nats.Connect(servers, append(all, dial)...)
 	if _, malformed := errors.AsType[*url.Error](err); malformed { // which quotes any password
 		return nil, errors.New("connect to NATS: malformed URL")
 	}

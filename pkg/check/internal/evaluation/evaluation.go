@@ -11,8 +11,8 @@
 // with a limiter and a key begins in limiter.go. A request for one limiter without clauses also
 // continues there, and usually ends in answer.go without the counter's lock. answer.go writes the
 // fields of every [Decision]. Package counter decides how many hits fit. Only [Waiting],
-// [Reservation.Cancel] and [Decider.Now] read the clock: everything else is a function of the time
-// that it is given.
+// [Reservation.Cancel] and [Decider.Now] read the clock, and a counter that is given a time of long
+// ago: everything else is a function of the time that it is given.
 package evaluation
 
 import (

@@ -20,7 +20,7 @@ func (r *Reporter) welcome(m *events.Welcome, now int64) {
 	r.noteContact(now)
 	r.host.NoteSize(int64(m.Checkers))
 	if step := r.host.Clock.Observe(m.Sent, m.Time, now, m.Error); step != 0 {
-		r.rebucket(step, r.host.Clock.Fleet(now))
+		r.rebucket(step)
 	} else if r.host.Clock.Refuted() {
 		r.withdrawPermits(now)
 	}
@@ -54,11 +54,12 @@ func (r *Reporter) askAgain(m *events.Welcome, now int64) {
 
 // rebucket moves the hits of every counter after a step of the clock: to the nearest bucket, and at
 // most to that of now. After a step back, what was due at a time that is still to come is due now.
-func (r *Reporter) rebucket(step, fleet int64) {
-	r.host.Table.Each(func(c *counter.Counter) { c.Rebucket(step, fleet) })
+func (r *Reporter) rebucket(step int64) {
+	r.host.Table.Each(func(c *counter.Counter) { c.Rebucket(step, r.host.ExactTime()) })
 	if step > 0 {
 		return
 	}
+	fleet := r.host.ExactTime()
 	r.host.EndDeferrals(fleet, true, r.enqueue)
 	reviews := r.leases.reviews
 	r.leases.reviews = queue.Heap[*counter.Counter]{}
