@@ -73,6 +73,7 @@ type request struct {
 	uncharged bool   // certainly, as it was never received
 	freshness string // as an answer over HTTP says it
 	trouble   string
+	dated     time.Time // when it was sent, by the fleet's time as the checker has it; for the judge
 }
 
 // stream is a kind of traffic: requests by one rule.

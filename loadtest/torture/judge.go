@@ -202,6 +202,9 @@ func (c *campaign) judgeRule(rule judged, all []request) found.Rule {
 		} else {
 			run.Denied[step]++
 		}
+		if r.allowed {
+			r.dated = r.sent.Add(c.samples.ahead(c.fleet.checkers[r.checker], r.sent))
+		}
 		if r.allowed && r.took <= certain { // else nobody knows in which window it was
 			counters[r.user][rule.shape.Bucket(now)]++
 			hits[r.user] = append(hits[r.user], r)
@@ -254,9 +257,10 @@ func (c *campaign) unknownAtRest() (u found.Unknown) {
 }
 
 // known is the rule's count as the checker which let a hit pass has to know it, with that hit: of
-// its own earlier ones, and of those of others that were answered by so much earlier.
+// its own earlier ones, and of those of others that were answered by so much earlier. Each counts
+// at its time by its checker's clock.
 func known(shape window.Shape, hits []*request, r *request, earlier time.Duration) float64 {
-	now := r.sent.Add(r.took).UnixNano()
+	now := r.dated.Add(r.took).UnixNano()
 	buckets := map[int64]int64{shape.Bucket(now): 1}
 	for _, h := range slices.Backward(hits) {
 		if h.sent.Before(r.sent.Add(-reach(shape) - certain)) {
@@ -267,7 +271,7 @@ func known(shape window.Shape, hits []*request, r *request, earlier time.Duratio
 			by = by.Add(-earlier)
 		}
 		if h != r && h.sent.Add(h.took).Before(by) {
-			buckets[shape.Bucket(h.sent.UnixNano())]++
+			buckets[shape.Bucket(h.dated.UnixNano())]++
 		}
 	}
 	return countAt(shape, buckets, now)

@@ -11,8 +11,8 @@ import (
 )
 
 // writeLogs writes what each part printed, every answer, and where hits were to files in a
-// directory: who looks for the cause of a violation needs them. Times are seconds since the start, as
-// in the result.
+// directory: who looks for the cause of a violation needs them. Times are seconds since the start,
+// as in the result.
 func (c *campaign) writeLogs(dir string, all []request) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return fmt.Errorf("torture: %w", err)
@@ -52,9 +52,9 @@ func (c *campaign) answerRows(all []request) [][]string {
 	return rows
 }
 
-// hitRows are where the hits of each checker were, by its own account.
+// hitRows are where the hits of each checker were, by its own account, and its time.
 func (c *campaign) hitRows() [][]string {
-	rows := [][]string{{"asked", "took", "checker", "charged", "answered", "overflow", "lost", "in_flight", "pending"}}
+	rows := [][]string{{"asked", "took", "checker", "charged", "answered", "overflow", "lost", "cancelled", "in_flight", "pending", "ahead_ms"}}
 	c.samples.mu.Lock()
 	defer c.samples.mu.Unlock()
 	for _, p := range c.fleet.checkers {
@@ -66,7 +66,7 @@ func (c *campaign) hitRows() [][]string {
 			for _, n := range one.hits {
 				row = append(row, strconv.FormatFloat(n, 'f', 0, 64))
 			}
-			rows = append(rows, row)
+			rows = append(rows, append(row, strconv.FormatInt(one.ahead.Milliseconds(), 10)))
 		}
 	}
 	return rows

@@ -146,6 +146,7 @@ func (c *campaign) run(ctx context.Context) (found.Result, error) {
 	watching, watched := context.WithCancel(context.WithoutCancel(ctx))
 	defer watched()
 	c.clock = watchClock(watching)
+	c.samples.clockAhead = c.storm.clockAhead
 	c.samples.watch(watching, c.fleet.daemons())
 	if books := c.fleet.store.failovers(); books != nil {
 		books.allowed = c.traffic.allowedBetween

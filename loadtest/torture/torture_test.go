@@ -171,6 +171,21 @@ func (c *campaign) asksAtOnce(second float64, n int) {
 	}
 }
 
+// asksTwice has 150 requests by the rule fast pass at once, and then 60 at each checker.
+func (c *campaign) asksTwice(first, second float64) {
+	c.asksAtOnce(first, 150)
+	c.asksAtOnce(second, 4*60)
+}
+
+// clocksAre sets how far checkers have the fleet's time ahead of the machine's.
+func (c *campaign) clocksAre(ahead time.Duration) {
+	for _, list := range c.samples.list {
+		for i := range list {
+			list[i].ahead = ahead
+		}
+	}
+}
+
 // Each promise that is broken is found, and nothing else is.
 func TestJudge(t *testing.T) {
 	for _, tt := range []struct {
@@ -259,6 +274,16 @@ func TestJudge(t *testing.T) {
 		}, "hits are unknown to others for 134 ms at rest, more than 50 ms"},
 		{"… by what nobody can know", func(c *campaign) { c.asksAtOnce(50, 4*200) }, ""},
 		{"… by what one knows", func(c *campaign) { c.asksAtOnce(50, 4*206) }, "fast of hot: 206.0 of 200"},
+		{"… by two bursts", func(c *campaign) { c.asksTwice(50, 50.9) }, "fast of hot: 206.0 of 200"},
+		{"… of which one is of the second before, as checkers have it", func(c *campaign) {
+			c.asksTwice(50, 50.9)
+			c.clocksAre(-30 * time.Millisecond)
+		}, ""},
+		{"… of two seconds", func(c *campaign) { c.asksTwice(49.98, 50.9) }, ""},
+		{"… which are one, as checkers have it", func(c *campaign) {
+			c.asksTwice(49.98, 50.9)
+			c.clocksAre(30 * time.Millisecond)
+		}, "fast of hot: 206.0 of 200"},
 		{"… with others' limits", func(c *campaign) { c.asks("fast", "hot", 50, 300, 205) }, ""},
 		{"exceeded before the fleet was at rest", func(c *campaign) { c.asks("fast", "hot", 34, 300, 250) }, ""},
 		{"exceeded in a storm", func(c *campaign) { c.asks("fast", "hot", 10, 900, 790) }, ""},
@@ -419,7 +444,7 @@ func TestWriteLogs(t *testing.T) {
 	for name, want := range map[string]string{
 		"checker-2.log": "   41.500 it hurts\n", "checker-1.log": "",
 		"answers.csv":    "sent,took,rule,user,checker,rls,answered,allowed,freshness,trouble\n40.000000,0.001000,fast,hot,0,",
-		"hits.csv":       "asked,took,checker,charged,answered,overflow,lost,in_flight,pending\n0.000000,0.000000,checker-0,11,0,0,0,2,0\n",
+		"hits.csv":       "asked,took,checker,charged,answered,overflow,lost,cancelled,in_flight,pending,ahead_ms\n0.000000,0.000000,checker-0,11,0,0,0,0,2,0,0\n",
 		"lives.csv":      "checker,from,until,held\nchecker-0,-1.000000,",
 		"ledgers.csv":    "at,node,master,synced,ledger\n3.000000,redis-4,true,false,8\n",
 		"standstill.csv": "from,for\n",

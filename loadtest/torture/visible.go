@@ -107,6 +107,7 @@ type sample struct {
 	values  map[string]float64 // of signals, by metric; nil: no answer
 	reports []answered         // by how long it took
 	hits    []float64          // by hitStates
+	ahead   time.Duration      // of the machine's clock: the fleet's time as a checker has it
 }
 
 // answered is how many reports were answered within a time.
@@ -117,6 +118,8 @@ type answered struct {
 
 // samples are those of all parts.
 type samples struct {
+	clockAhead func(part string) time.Duration // as in storm
+
 	mu   sync.Mutex
 	list map[*part][]sample
 }
@@ -145,6 +148,7 @@ func (s *samples) take(ctx context.Context, p *part) {
 			}
 		}
 		one.reports, one.hits = reportsOf(m), hitsOf(m)
+		one.ahead = s.clockAhead(p.name) + time.Duration(m["offpath_clock_offset_seconds"]*float64(time.Second))
 	}
 	one.until = time.Now()
 	s.mu.Lock()
@@ -156,6 +160,7 @@ func (s *samples) take(ctx context.Context, p *part) {
 var hitStates = []string{
 	`offpath_hits_total{outcome="charged"`, `offpath_hits_total{outcome="answered"`,
 	`offpath_hits_total{outcome="overflow"`, `offpath_hits_total{outcome="lost"`,
+	`offpath_hits_total{outcome="cancelled"`,
 	`offpath_hits_in_flight{`, `offpath_hits_pending{`,
 }
 
@@ -208,6 +213,20 @@ func (s *samples) longestReport(checkers []*part, at time.Time) (most time.Durat
 		}
 	}
 	return most
+}
+
+// ahead is how far the fleet's time was ahead of the machine's, as a checker had it at a time.
+func (s *samples) ahead(p *part, at time.Time) time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	all := s.list[p]
+	last, _ := slices.BinarySearchFunc(all, at, func(a sample, t time.Time) int { return a.at.Compare(t) })
+	for _, one := range slices.Backward(all[:last]) {
+		if one.values != nil {
+			return one.ahead
+		}
+	}
+	return 0
 }
 
 // underWay is how long a report may be on its way, if nothing goes wrong.
