@@ -52,7 +52,8 @@ func (c *campaign) answerRows(all []request) [][]string {
 	return rows
 }
 
-// hitRows are where the hits of each checker were, by its own account, and its time.
+// hitRows are where the hits of each checker were, by its own account, and how far it had the
+// fleet's time ahead of the machine's.
 func (c *campaign) hitRows() [][]string {
 	rows := [][]string{{"asked", "took", "checker", "charged", "answered", "overflow", "lost", "cancelled", "in_flight", "pending", "ahead_ms"}}
 	c.samples.mu.Lock()
@@ -72,7 +73,7 @@ func (c *campaign) hitRows() [][]string {
 	return rows
 }
 
-// lifeRows are with how many hits that nobody else knew of checkers have ended, at most.
+// lifeRows are the lives of checkers, and how many hits each has taken with it, at most.
 func (c *campaign) lifeRows() [][]string {
 	rows := [][]string{{"checker", "from", "until", "held"}}
 	for _, p := range c.fleet.checkers {
@@ -85,7 +86,7 @@ func (c *campaign) lifeRows() [][]string {
 	return rows
 }
 
-// ledgerRows are the changes of all nodes of Redis, if there are several.
+// ledgerRows are the changes of each node's role and ledger, where Redis has replicas.
 func (c *campaign) ledgerRows() [][]string {
 	rows := [][]string{{"at", "node", "master", "synced", "ledger"}}
 	books := c.fleet.store.failovers()

@@ -7,7 +7,7 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// dialer closes the connection before when it makes another one: the library forgets those whose
+// dialer closes its last connection when it makes another one: the library forgets those whose
 // handshake has failed. Until the garbage collector finds them they are open files, some hundreds
 // while a server refuses a password.
 type dialer struct {
@@ -17,7 +17,7 @@ type dialer struct {
 	last net.Conn
 }
 
-// dial is an option that comes last: it has connections made as the others say.
+// dial is an option that has to be the last one: its dialer does as the others say.
 func dial(o *nats.Options) error {
 	if o.CustomDialer != nil {
 		return nil

@@ -15,7 +15,7 @@ var errAway = errors.New("not connected to NATS")
 // every send needs, for as long as a server that does not answer may take: seconds.
 type presence struct{ away atomic.Bool }
 
-// check returns an error if a send would wait.
+// check returns an error if the connection is known to be lost: a send might wait.
 func (p *presence) check() error {
 	if p.away.Load() {
 		return errAway
@@ -33,7 +33,7 @@ func (p *presence) follow(ctx context.Context, conn *nats.Conn) {
 	for {
 		select {
 		case <-ctx.Done():
-			p.away.Store(false)
+			p.away.Store(false) // the library says it from now on
 			return
 		case status := <-changes:
 			p.away.Store(status != nats.CONNECTED)

@@ -73,8 +73,8 @@ func (c Locked) CatchUp(now int64) int64 {
 
 // rotate makes the bucket of now the newest one, and returns the time at which to read the
 // counter's buckets. That is now; or, if another goroutine has read a later clock and has rotated
-// to the next bucket, the beginning of that bucket; or the time that it is, if the caller was held
-// up since it read now. Pending hits that leave every window become late. The allowance is
+// to the next bucket, the beginning of that bucket; or the present, if the caller was held up since
+// it read now. Pending hits that leave every window become late. The allowance is
 // withdrawn.
 func (c Locked) rotate(now int64) int64 {
 	shape := c.Group.Shape
