@@ -68,6 +68,14 @@ func (s *storm) setStoreClock(ctx context.Context, f fault, run *found.Fault) er
 	defer known()
 	ahead := f.step()
 	run.Detail = fmt.Sprintf("is %v ahead, set by %v", ahead, ahead-s.storeAhead)
-	s.storeAhead = ahead
+	s.noteStoreClock(time.Now(), ahead)
 	return s.fleet.setStoreClock(ahead)
 }
+
+func (s *storm) noteStoreClock(now time.Time, ahead time.Duration) {
+	s.storeShown = later(s.storeShown, now.Add(s.storeAhead))
+	s.storeAhead = ahead
+}
+
+// storeRepeats says whether Redis' clock shows times that it has shown before.
+func (s *storm) storeRepeats(now time.Time) bool { return now.Add(s.storeAhead).Before(s.storeShown) }

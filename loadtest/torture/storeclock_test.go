@@ -52,3 +52,21 @@ func TestStoreClockCostsNothing(t *testing.T) {
 		t.Errorf("at rest it took %v of CPU, after %v", n, before)
 	}
 }
+
+// Redis repeats times from when its clock is set back until it has caught up.
+func TestStoreRepeats(t *testing.T) {
+	s, start := &storm{}, time.Now()
+	for _, set := range []struct {
+		at, ahead, until time.Duration // since the start
+	}{
+		{10 * time.Second, time.Minute, 10 * time.Second},
+		{20 * time.Second, 10 * time.Second, 70 * time.Second},
+		{30 * time.Second, -10 * time.Second, 90 * time.Second},
+		{40 * time.Second, 30 * time.Second, 50 * time.Second},
+	} {
+		s.noteStoreClock(start.Add(set.at), set.ahead)
+		if !s.storeRepeats(start.Add(set.until-time.Millisecond)) && set.until > set.at || s.storeRepeats(start.Add(set.until)) {
+			t.Errorf("set at %v to %v: it does not repeat until %v", set.at, set.ahead, set.until)
+		}
+	}
+}

@@ -272,6 +272,11 @@ func (s *storm) killNode(ctx context.Context, f fault, n *node, run *found.Fault
 	if err != nil {
 		return err
 	}
+	// A Cluster whose clock was set back misses nobody until that has caught up, and then its replicas
+	// take their data for too old.
+	if _, slow := store.(*cluster); slow && is.master && s.storeRepeats(time.Now()) {
+		return errBusy
+	}
 	resume := func() error { return nil }
 	if is.master && f.ways == 1 {
 		run.Detail = "before its replica has all; "
@@ -294,16 +299,14 @@ func (s *storm) killNode(ctx context.Context, f fault, n *node, run *found.Fault
 	}
 	killed := time.Now()
 	if is.master {
-		if err := s.promoted(background, n.group, killed, is, run); err != nil {
-			return err
-		}
+		err = s.promoted(background, n.group, killed, is, run)
 	}
 	lasts(ctx, time.Until(killed.Add(f.length)))
 	books.begins(n)
-	if err := n.redis.Restart(background); err != nil {
-		return err
+	if failed := n.redis.Restart(background); failed != nil {
+		return errors.Join(err, failed)
 	}
-	return errors.Join(store.rejoin(background, n), until(background, store.inSync))
+	return errors.Join(err, store.rejoin(background, n), until(background, store.inSync))
 }
 
 // fallBehind keeps a master's replica from hearing of the last it counts. Call resume after the
