@@ -70,7 +70,7 @@ type storm struct {
 	settle     time.Duration            // see settle
 	ahead      map[string]time.Duration // of the machine's clock, by daemon
 	storeAhead time.Duration            // of the machine's clock: Redis', for who has taken it
-	storeShown time.Time                // likewise: the latest time that its clock has shown when it was set
+	storeShown time.Time                // likewise: the latest time that its clock had shown before it was set
 	rotating   sync.Mutex               // of secrets
 	ruling     sync.Mutex               // of the rules' file, and what follows
 	limit      int                      // of changingLimits

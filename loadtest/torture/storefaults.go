@@ -272,9 +272,9 @@ func (s *storm) killNode(ctx context.Context, f fault, n *node, run *found.Fault
 	if err != nil {
 		return err
 	}
-	// A Cluster whose clock was set back misses nobody until that has caught up, and then its replicas
-	// take their data for too old.
-	if _, slow := store.(*cluster); slow && is.master && s.storeRepeats(time.Now()) {
+	// A Cluster whose clock was set back misses nobody until that has caught up, and then its
+	// replicas take their data for too old.
+	if _, clustered := store.(*cluster); clustered && is.master && s.storeRepeats(time.Now()) {
 		return errBusy
 	}
 	resume := func() error { return nil }

@@ -74,12 +74,11 @@ func (c Locked) CatchUp(now int64) int64 {
 // rotate makes the bucket of now the newest one, and returns the time at which to read the
 // counter's buckets. That is now; or, if another goroutine has read a later clock and has rotated
 // to the next bucket, the beginning of that bucket; or the present, if the caller was held up since
-// it read now. Pending hits that leave every window become late. The allowance is
-// withdrawn.
+// it read now. Pending hits that leave every window become late. The allowance is withdrawn.
 func (c Locked) rotate(now int64) int64 {
 	shape := c.Group.Shape
 	by := shape.Bucket(now) - c.Newest
-	if by < -1 { // it was held up, or another one used a time from before the clock was corrected
+	if by < -1 { // now is old, or another goroutine used a time from before a correction
 		now = max(now, c.Group.Host.ExactTime())
 		by = shape.Bucket(now) - c.Newest
 	}
