@@ -45,12 +45,13 @@ type client struct {
 	clients *clients
 }
 
-// Close closes the connection, and lets it be forgotten.
+// Close closes the connection, and then lets it be forgotten: one that is not known is not heard.
 func (c *client) Close() error {
+	err := c.Conn.Close()
 	c.clients.mu.Lock()
+	defer c.clients.mu.Unlock()
 	delete(c.clients.open, c)
-	c.clients.mu.Unlock()
-	return c.Conn.Close()
+	return err
 }
 
 // watched returns the configuration for one handshake, after which the connection is known.

@@ -278,6 +278,34 @@ func TestHangsUpOnStrangers(t *testing.T) {
 	}
 }
 
+// closing is a connection that says when it is about to be closed.
+type closing struct {
+	net.Conn
+	now func()
+}
+
+func (c closing) Close() error {
+	c.now()
+	return nil
+}
+
+// TestForgottenOnceClosed: whoever sees that a connection is forgotten may rely on its end.
+func TestForgottenOnceClosed(t *testing.T) {
+	var all clients
+	known := func() int {
+		all.mu.Lock()
+		defer all.mu.Unlock()
+		return len(all.open)
+	}
+	during := -1
+	c := &client{Conn: closing{now: func() { during = known() }}, clients: &all}
+	all.add(c, nil)
+	must(t, c.Close())
+	if after := known(); during != 1 || after != 0 {
+		t.Errorf("%d are known as it is closed, %d after that", during, after)
+	}
+}
+
 // TestLateStranger: whose authority goes during the handshake is not let in either.
 func TestLateStranger(t *testing.T) {
 	ca, gone := tlsfilestest.NewAuthority(t, "authority"), tlsfilestest.NewAuthority(t, "gone")
