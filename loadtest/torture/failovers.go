@@ -227,18 +227,31 @@ func (f *failovers) lost(ledger int64) (exact, more int64) {
 	return f.gained - ledger, f.perhaps
 }
 
-// losses are the ends of masters at which something may have been lost that had been acknowledged:
-// nobody has gone on from the state that they had.
+// losses are the ends of masters at which something may have been lost that had been acknowledged.
 func (f *failovers) losses() (at []time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, e := range f.ends {
-		kept := e.known && (e.state == "" || slices.ContainsFunc(f.promotions, func(p promotion) bool {
-			return p.node.group == e.node.group && (p.before == e.state || p.after == e.state)
-		}))
-		if !kept {
+		if !f.keptLocked(e) {
 			at = append(at, e.at)
 		}
 	}
 	return at
+}
+
+// keptLocked says whether somebody has gone on from the state of a master that ended.
+func (f *failovers) keptLocked(e masterEnd) bool {
+	return e.known && (e.state == "" || slices.ContainsFunc(f.promotions, func(p promotion) bool {
+		return p.node.group == e.node.group && (p.before == e.state || p.after == e.state)
+	}))
+}
+
+// lostAt is how many hits were lost with a master that ended, to the one that was promoted.
+func (f *failovers) lostAt(e masterEnd, p promotion) int64 {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.keptLocked(e) {
+		return 0
+	}
+	return max(e.sum-p.sum, 0)
 }

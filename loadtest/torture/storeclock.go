@@ -61,15 +61,17 @@ func (s *storm) setStoreClock(ctx context.Context, f fault, run *found.Fault) er
 		return errBusy
 	}
 	defer s.releaseRedis()
-	known := s.witness(ctx)
-	if known == nil {
+	release := s.witnesses(ctx)
+	if release == nil {
 		return errBusy
 	}
-	defer known()
-	ahead := f.step()
+	defer release()
+	ahead, begun := f.step(), time.Now()
 	run.Detail = fmt.Sprintf("is %v ahead, set by %v", ahead, ahead-s.storeAhead)
-	s.noteStoreClock(time.Now(), ahead)
-	return s.fleet.setStoreClock(ahead)
+	s.noteStoreClock(begun, ahead)
+	err := s.fleet.setStoreClock(ahead)
+	run.For = max(seconds(time.Since(begun)), 0.001) // the time until it is on record is no part of it
+	return err
 }
 
 func (s *storm) noteStoreClock(now time.Time, ahead time.Duration) {

@@ -1,8 +1,13 @@
 package torture
 
 import (
+	"context"
+	"net/http"
+	"net/http/httptest"
 	"regexp"
 	"strconv"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -50,6 +55,85 @@ func TestStoreClockCostsNothing(t *testing.T) {
 	time.Sleep(2 * time.Second)
 	if n := used() - before; before == 0 || n > time.Since(began)/4 {
 		t.Errorf("at rest it took %v of CPU, after %v", n, before)
+	}
+}
+
+// Redis' clock is set where all aggregators know better: they are ready, and nothing ends them until
+// the offset is on record.
+func TestWitnesses(t *testing.T) {
+	must := func(err error) {
+		if t.Helper(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ctx := t.Context()
+	var status atomic.Int64 // of one of two
+	var parts []*part
+	for i := range aggregators {
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			if i == 1 {
+				w.WriteHeader(int(status.Load()))
+			}
+		}))
+		t.Cleanup(server.Close)
+		parts = append(parts, &part{admin: strings.TrimPrefix(server.URL, "http://")})
+	}
+	server, err := servers.StartRedis(ctx, servers.RedisOptions{})
+	must(err)
+	t.Cleanup(func() { must(server.Stop()) })
+	client := redis.NewClient(&redis.Options{Addr: server.Addr()})
+	t.Cleanup(func() { must(client.Close()) })
+	f := &fleet{aggregators: parts}
+	f.store = &single{f, &node{admin: client}}
+	s := &storm{fleet: f}
+	free := func() bool {
+		for _, p := range parts {
+			if !p.take() {
+				return false
+			}
+		}
+		for _, p := range parts {
+			p.release()
+		}
+		return true
+	}
+
+	status.Store(http.StatusServiceUnavailable)
+	if s.witnesses(ctx) != nil || !free() {
+		t.Error("one that is not ready knows, or one stays taken")
+	}
+	status.Store(http.StatusOK)
+	parts[1].take()
+	if s.witnesses(ctx) != nil || !parts[0].take() {
+		t.Error("one that a fault has knows, or the other one stays taken")
+	}
+	parts[0].release()
+	parts[1].release()
+
+	release := s.witnesses(ctx)
+	if release == nil || parts[0].take() || parts[1].take() {
+		t.Fatal("those that are ready do not know, or are not taken")
+	}
+	s.storeAhead = -12 * time.Second
+	released := make(chan struct{})
+	go func() { release(); close(released) }()
+	select {
+	case <-released:
+		t.Fatal("they are released before the offset is on record")
+	case <-time.After(2 * sampleEvery):
+	}
+	must(client.HSet(ctx, "offpath:config", "offset", (12*time.Second + mostOff).Nanoseconds()).Err())
+	<-released
+	if !free() {
+		t.Error("they stay taken")
+	}
+
+	over, cancel := context.WithCancel(ctx)
+	s.storeAhead = time.Minute
+	release = s.witnesses(over)
+	cancel()
+	if release(); !free() {
+		t.Error("they stay taken when the storm is over")
 	}
 }
 

@@ -34,23 +34,50 @@ func (s *storm) releaseRedis() {
 	s.redisBusy = false
 }
 
-// onRecord is how long it may take until Redis has the offset of the fleet's time on record again.
-const onRecord = 5 * time.Second
-
-// witness takes an aggregator that knows the fleet's time, for as long after end is called as it may
-// need to record that: if Redis' clock is set, or the offset gone, while no aggregator goes on, the
-// fleet's time moves. end is nil if there is none.
-func (s *storm) witness(ctx context.Context) (end func()) {
+// witnesses takes all aggregators, each of which knows the fleet's time: if Redis' clock is set, or
+// the offset gone, and one starts that hears none of them, the fleet's time moves. release waits
+// until Redis has the offset on record again, or the storm is over. It is nil if one does not know.
+func (s *storm) witnesses(ctx context.Context) (release func()) {
+	var taken []*part
+	let := func() {
+		for _, p := range taken {
+			p.release()
+		}
+	}
 	for _, p := range s.fleet.aggregators {
 		if !p.take() {
-			continue
+			let()
+			return nil
 		}
-		if _, err := p.get(ctx, "/readyz"); err == nil {
-			return func() { time.AfterFunc(onRecord, p.release) }
+		taken = append(taken, p)
+		if _, err := p.get(ctx, "/readyz"); err != nil {
+			let()
+			return nil
 		}
-		p.release()
 	}
-	return nil
+	return func() {
+		defer let()
+		ctx, cancel := context.WithTimeout(ctx, storePatience)
+		defer cancel()
+		for ctx.Err() == nil && !s.onRecord(ctx) {
+			lasts(ctx, sampleEvery)
+		}
+	}
+}
+
+// onRecord says whether Redis has on record how far the fleet's time is ahead of its clock.
+func (s *storm) onRecord(ctx context.Context) bool {
+	all, _ := masters(ctx, s.fleet.store) // who does not answer has it not
+	for _, n := range all {
+		offset, err := n.admin.HGet(ctx, "offpath:config", "offset").Int64()
+		if errors.Is(err, redis.Nil) { // it was never set, or that is gone
+			err = nil
+		}
+		if err == nil && (time.Duration(offset)+s.storeAhead).Abs() <= mostOff {
+			return true
+		}
+	}
+	return false
 }
 
 // snapshot is the file to roll back to.
@@ -76,16 +103,16 @@ func (s *storm) hurtStore(ctx context.Context, f fault, run *found.Fault) error 
 		return errBusy
 	}
 	defer s.releaseRedis()
-	background, store := context.Background(), s.fleet.store
+	begun, background, store := time.Now(), context.Background(), s.fleet.store
 	if store.inSync(background) != nil { // a fault of links has it
 		return errBusy
 	}
 	if f.kind == Lose || f.kind == Rollback {
-		known := s.witness(ctx)
-		if known == nil {
+		release := s.witnesses(ctx)
+		if release == nil {
 			return errBusy
 		}
-		defer known()
+		defer release()
 	}
 	if f.kind == Full || f.kind == Disk || f.kind == ReadOnly {
 		return s.refuse(ctx, f)
@@ -126,7 +153,7 @@ func (s *storm) hurtStore(ctx context.Context, f fault, run *found.Fault) error 
 	if err != nil {
 		return err
 	}
-	run.Detail = fmt.Sprintf("%d hits lost of %d", before-after, before)
+	run.Detail, run.For = fmt.Sprintf("%d hits lost of %d", before-after, before), seconds(time.Since(begun))
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.storeLost += before - after
@@ -299,7 +326,7 @@ func (s *storm) killNode(ctx context.Context, f fault, n *node, run *found.Fault
 	}
 	killed := time.Now()
 	if is.master {
-		err = s.promoted(background, n.group, killed, is, run)
+		_, err = s.promoted(background, n.group, killed, is, run)
 	}
 	lasts(ctx, time.Until(killed.Add(f.length)))
 	books.begins(n)
@@ -332,16 +359,17 @@ const mostBehind = 500 * time.Millisecond
 // promoted waits until another node has taken over.
 func (s *storm) promoted(
 	ctx context.Context, group int, since time.Time, from reading, run *found.Fault,
-) error {
-	return until(ctx, func(context.Context) error {
-		p, ok := s.fleet.store.failovers().promotedSince(group, since)
-		if !ok {
+) (p promotion, err error) {
+	err = until(ctx, func(context.Context) error {
+		var ok bool
+		if p, ok = s.fleet.store.failovers().promotedSince(group, since); !ok {
 			return fmt.Errorf("nobody takes over from %s", run.Target)
 		}
 		run.Detail += fmt.Sprintf("%d hits in its ledger, %d in that of its replica, promoted after "+
 			"%.1f s", from.sum, p.sum, seconds(p.at.Sub(since)))
 		return nil
 	})
+	return p, err
 }
 
 // failoverPatience is after how long Redis and Sentinel have given up a planned failover: after 5 s
@@ -355,6 +383,7 @@ func (s *storm) failover(_ context.Context, f fault, run *found.Fault) error {
 	}
 	defer s.releaseRedis()
 	background, store := context.Background(), s.fleet.store
+	books := store.failovers()
 	if store.whole(background) != nil { // or it would be refused
 		return errBusy
 	}
@@ -364,13 +393,14 @@ func (s *storm) failover(_ context.Context, f fault, run *found.Fault) error {
 		return err
 	}
 	run.Target = n.name
-	is, err := store.failovers().look(background, n)
+	is, err := books.look(background, n)
 	if err != nil {
 		return err
 	}
 	given, cancel := context.WithTimeout(background, failoverPatience)
 	defer cancel()
-	if s.promoted(given, n.group, begun, is, run) != nil {
+	next, err := s.promoted(given, n.group, begun, is, run)
+	if err != nil {
 		run.Detail = "given up"
 		return nil
 	}
@@ -378,10 +408,10 @@ func (s *storm) failover(_ context.Context, f fault, run *found.Fault) error {
 	if err := until(background, store.inSync); err != nil {
 		return err
 	}
-	if e, ok := store.failovers().endSince(n, begun); ok {
+	if e, ok := books.endSince(n, begun); ok {
 		run.For = max(run.For, seconds(e.at.Sub(begun)))
-		run.Detail += fmt.Sprintf("; %d in the old one's when it stepped down after %.1f s",
-			e.sum, seconds(e.at.Sub(begun)))
+		run.Detail += fmt.Sprintf("; %d in the old one's when it stepped down after %.1f s: %d hits lost",
+			e.sum, seconds(e.at.Sub(begun)), books.lostAt(e, next))
 	}
 	return nil
 }

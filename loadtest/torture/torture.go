@@ -268,6 +268,9 @@ func (c *campaign) patience(d time.Duration) time.Duration {
 	return d
 }
 
+// mostOff is how far a checker's clock may be off at rest.
+const mostOff = 50 * time.Millisecond
+
 // ready returns what is not yet as it should be at rest.
 func (c *campaign) ready() error {
 	ctx := context.Background()
@@ -285,7 +288,7 @@ func (c *campaign) ready() error {
 		switch {
 		case m[`offpath_freshness{state="fresh"}`] != 1:
 			return fmt.Errorf("%s is not fresh", p.name)
-		case max(off, -off) > 0.05:
+		case max(off, -off) > mostOff.Seconds():
 			return fmt.Errorf("the clock of %s is off by %.3f s", p.name, off)
 		case m["offpath_rules_refused"] != 0:
 			return fmt.Errorf("%s refuses its rules", p.name)

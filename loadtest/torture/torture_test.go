@@ -3,8 +3,6 @@ package torture
 import (
 	"fmt"
 	"math/rand/v2"
-	"net/http"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -271,7 +269,7 @@ func TestJudge(t *testing.T) {
 			for at := 35.0; at < 99; at += 0.5 {
 				c.reportsTake(at, 60*time.Millisecond)
 			}
-		}, "hits are unknown to others for 134 ms at rest, more than 50 ms"},
+		}, "hits are unknown to others for 134 ms at rest, more than 50 ms: the run does not count"},
 		{"… by what nobody can know", func(c *campaign) { c.asksAtOnce(50, 4*200) }, ""},
 		{"… by what one knows", func(c *campaign) { c.asksAtOnce(50, 4*206) }, "fast of hot: 206.0 of 200"},
 		{"… by two bursts", func(c *campaign) { c.asksTwice(50, 50.9) }, "fast of hot: 206.0 of 200"},
@@ -376,27 +374,6 @@ func TestLives(t *testing.T) {
 	}
 }
 
-// Redis' clock is set where an aggregator knows better: one that is ready, and that nothing ends
-// meanwhile.
-func TestWitness(t *testing.T) {
-	status := http.StatusServiceUnavailable
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) }))
-	defer server.Close()
-	p := &part{admin: strings.TrimPrefix(server.URL, "http://")}
-	s := &storm{fleet: &fleet{aggregators: []*part{p}}}
-	if s.witness(t.Context()) != nil || !p.take() {
-		t.Error("one that is not ready knows, or stays taken")
-	}
-	status = http.StatusOK
-	if s.witness(t.Context()) != nil {
-		t.Error("one that a fault has knows")
-	}
-	p.release()
-	if s.witness(t.Context()) == nil || p.take() {
-		t.Error("one that is ready does not know, or is not taken")
-	}
-}
-
 // What a checker has dropped is in two of its metrics, by rule.
 func TestDropped(t *testing.T) {
 	got := dropped(map[string]float64{
@@ -461,10 +438,13 @@ func TestWriteLogs(t *testing.T) {
 
 // A fault that no metric shows is a violation; what no fault need show is none.
 func TestJudgeVisible(t *testing.T) {
+	failover := func(hits int) found.Fault {
+		return found.Fault{Kind: "failover", Target: "redis-0", For: 11, Detail: fmt.Sprintf("promoted after 0.2 s: %d hits lost", hits)}
+	}
 	for _, tt := range []struct {
 		what  string
 		fault found.Fault
-		moves map[string]float64 // of checker-1, after the fault; nil: it does not answer
+		moves map[string]float64 // of checker-1, or an aggregator; nil: it does not answer
 		bad   bool
 	}{
 		{"a restart", found.Fault{Kind: "kill", Target: "checker-1"}, map[string]float64{"process_start_time_seconds": 2}, false},
@@ -476,14 +456,18 @@ func TestJudgeVisible(t *testing.T) {
 		{"a server of three", found.Fault{Kind: "kill", Target: "nats-1"}, map[string]float64{}, false},
 		{"its clock", found.Fault{Kind: "clock", Target: "checker-1"}, map[string]float64{}, true},
 		{"rules", found.Fault{Kind: "rules", Target: "rules", For: 2}, map[string]float64{"offpath_rules_loads_total": 1}, false},
+		{"a failover", failover(20), map[string]float64{}, true},
+		{"one that is seen", failover(20), map[string]float64{"offpath_store_losses_total": 1}, false},
+		{"one that loses nothing", failover(0), map[string]float64{}, false},
 	} {
 		c := recorded()
+		c.fleet.aggregators = []*part{{name: "aggregator-0"}}
 		tt.fault.At = 10
 		c.result.Faults = []found.Fault{tt.fault}
 		c.samples = &samples{list: map[*part][]sample{}}
-		for _, p := range c.fleet.checkers {
+		for i, p := range c.fleet.daemons() {
 			after := map[string]float64{}
-			if p == c.fleet.checkers[1] {
+			if i == 0 && tt.fault.Kind == "failover" || p == c.fleet.checkers[1] {
 				after = tt.moves
 			}
 			c.samples.list[p] = []sample{{at: c.at(9), values: map[string]float64{}}, {at: c.at(11), values: after}, {at: c.at(50), values: map[string]float64{}}}

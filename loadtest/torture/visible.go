@@ -68,6 +68,7 @@ type sight struct {
 var (
 	daemon   = regexp.MustCompile(`^(checker|aggregator)-`)
 	promoted = regexp.MustCompile("promoted after")
+	lost     = regexp.MustCompile(`\b[1-9]\d* hits lost`)
 	always   = regexp.MustCompile("")
 	onStore  = []signal{redisUp, unapply, unlease, slowly}
 	replaced = append(onStore[:4:4], losses)
@@ -75,7 +76,7 @@ var (
 
 // sights are those of all faults that are to be seen. A fault of a nats-server or of a Sentinel
 // alone, and a connection lost to Redis, may be without any effect: the others go on. So may a
-// planned failover of a Cluster, which is over at once, loses nothing, and sends clients on.
+// planned failover that loses nothing: clients are sent on, or had nothing to write.
 var sights = []sight{
 	{[]Kind{Kill, Stop, Version, Clock}, daemon, 0, "", []signal{started}},
 	{[]Kind{Pause}, daemon, 2 * time.Second, "", []signal{up}},
@@ -86,10 +87,10 @@ var sights = []sight{
 		[]signal{heard, owned, connected}},
 	{[]Kind{Partition}, regexp.MustCompile(`^aggregator-\d and all redis`), 4 * time.Second, "aggregator", onStore},
 	{[]Kind{Cut}, regexp.MustCompile(`^(checker|aggregator)-\d: [1-9]`), 0, "", []signal{again, connected}},
-	{[]Kind{Lose, Rollback}, regexp.MustCompile(`[1-9]\d* hits lost`), 0, "aggregator", []signal{losses}},
+	{[]Kind{Lose, Rollback}, lost, 0, "aggregator", []signal{losses}},
 	{[]Kind{Full}, always, time.Second, "aggregator", []signal{overflow, unapply, unlease}},
 	{[]Kind{Disk, ReadOnly}, always, time.Second, "aggregator", []signal{unapply, unlease}},
-	{[]Kind{Failover}, promoted, time.Second, "aggregator", replaced},
+	{[]Kind{Failover}, lost, time.Second, "aggregator", replaced},
 	{[]Kind{Kill}, promoted, 0, "aggregator", replaced},
 	{[]Kind{StoreClock}, regexp.MustCompile(`by -?(\d+m)?[\d.]+s$`), 0, "aggregator", []signal{offset}},
 	{[]Kind{Rules}, always, time.Second, "checker", []signal{loads}},
