@@ -120,6 +120,13 @@ func (p *part) livesIn(from, until time.Time) (n int) {
 	return n
 }
 
+// startedIn says whether a life of the part began in a time.
+func (p *part) startedIn(from, until time.Time) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.ContainsFunc(p.lives, func(l life) bool { return l.from.After(from) && !l.from.After(until) })
+}
+
 func (p *part) freeze() error {
 	p.mu.Lock()
 	p.gaps = append(p.gaps, span{from: time.Now()})

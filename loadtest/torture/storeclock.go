@@ -70,7 +70,7 @@ func (s *storm) setStoreClock(ctx context.Context, f fault, run *found.Fault) er
 	run.Detail = fmt.Sprintf("is %v ahead, set by %v", ahead, ahead-s.storeAhead)
 	s.noteStoreClock(begun, ahead)
 	err := s.fleet.setStoreClock(ahead)
-	run.For = max(seconds(time.Since(begun)), 0.001) // the time until it is on record is no part of it
+	run.For = max(seconds(time.Since(begun)), 0.001) // the time until the offset is on record is no part of it
 	return err
 }
 

@@ -36,7 +36,8 @@ func (s *storm) releaseRedis() {
 
 // witnesses takes all aggregators, each of which knows the fleet's time: if Redis' clock is set, or
 // the offset gone, and one starts that hears none of them, the fleet's time moves. release waits
-// until Redis has the offset on record again, or the storm is over. It is nil if one does not know.
+// until Redis has the offset on record again, or the storm is over, for a minute at most. It is nil
+// if one does not know.
 func (s *storm) witnesses(ctx context.Context) (release func()) {
 	var taken []*part
 	let := func() {
@@ -65,8 +66,12 @@ func (s *storm) witnesses(ctx context.Context) (release func()) {
 	}
 }
 
-// onRecord says whether Redis has on record how far the fleet's time is ahead of its clock.
+// onRecord says whether Redis, and whoever may take over, has on record how far the fleet's time is
+// ahead of its clock.
 func (s *storm) onRecord(ctx context.Context) bool {
+	if s.fleet.store.inSync(ctx) != nil {
+		return false
+	}
 	all, _ := masters(ctx, s.fleet.store) // who does not answer has it not
 	for _, n := range all {
 		offset, err := n.admin.HGet(ctx, "offpath:config", "offset").Int64()
@@ -153,7 +158,8 @@ func (s *storm) hurtStore(ctx context.Context, f fault, run *found.Fault) error 
 	if err != nil {
 		return err
 	}
-	run.Detail, run.For = fmt.Sprintf("%d hits lost of %d", before-after, before), seconds(time.Since(begun))
+	run.Detail = fmt.Sprintf("%s of %d", hitsLost(before-after), before)
+	run.For = seconds(time.Since(begun)) // the time until the offset is on record is no part of it
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.storeLost += before - after
@@ -163,6 +169,9 @@ func (s *storm) hurtStore(ctx context.Context, f fault, run *found.Fault) error 
 	}
 	return nil
 }
+
+// hitsLost is how a fault says what it has lost; see sights.
+func hitsLost(n int64) string { return fmt.Sprintf("%d hits lost", n) }
 
 // refuse has masters take no more data for a while. Whoever becomes master meanwhile takes it.
 func (s *storm) refuse(ctx context.Context, f fault) error {
@@ -410,8 +419,11 @@ func (s *storm) failover(_ context.Context, f fault, run *found.Fault) error {
 	}
 	if e, ok := books.endSince(n, begun); ok {
 		run.For = max(run.For, seconds(e.at.Sub(begun)))
-		run.Detail += fmt.Sprintf("; %d in the old one's when it stepped down after %.1f s: %d hits lost",
-			e.sum, seconds(e.at.Sub(begun)), books.lostAt(e, next))
+		run.Detail += fmt.Sprintf("; %d in the old one's when it stepped down after %.1f s",
+			e.sum, seconds(e.at.Sub(begun)))
+		if e.known {
+			run.Detail += ": " + hitsLost(books.lostAt(e, next))
+		}
 	}
 	return nil
 }

@@ -175,6 +175,29 @@ func (c *campaign) asksTwice(first, second float64) {
 	c.asksAtOnce(second, 4*60)
 }
 
+// clockIs sets how far a checker has the fleet's time ahead of the machine's for a while.
+func (c *campaign) clockIs(checker int, from, until float64, ahead time.Duration) {
+	list := c.samples.list[c.fleet.checkers[checker]]
+	for i := range list {
+		if !list[i].at.Before(c.at(from)) && list[i].at.Before(c.at(until)) {
+			list[i].ahead = ahead
+		}
+	}
+}
+
+// startsWith sets a checker's clock, and begins another life of it.
+func (c *campaign) startsWith(checker int, clockSet, start float64) {
+	p := c.fleet.checkers[checker]
+	c.result.Faults = append(c.result.Faults, found.Fault{Kind: string(Clock), Target: p.name, At: clockSet})
+	p.lives[0].until = c.at(start)
+	p.lives = append(p.lives, life{span: span{from: c.at(start)}})
+	for i, one := range c.samples.list[p] {
+		if one.at.After(c.at(clockSet)) { // it is seen
+			c.samples.list[p][i].values = map[string]float64{started.metric: clockSet}
+		}
+	}
+}
+
 // clocksAre sets how far checkers have the fleet's time ahead of the machine's.
 func (c *campaign) clocksAre(ahead time.Duration) {
 	for _, list := range c.samples.list {
@@ -295,6 +318,30 @@ func TestJudge(t *testing.T) {
 			c.asks("fast", "hot", 10, 1100, 1006)
 			c.storm.losses = []time.Time{c.at(9)}
 		}, "fast of hot: 1006.0 of 200, at most 1005.0 with 5 lives"},
+		{"… where a checker goes by another clock", func(c *campaign) {
+			c.asks("fast", "hot", 10, 1300, 1206)
+			c.clockIs(1, 9, 9.5, 415*time.Millisecond)
+		}, ""},
+		{"… by more than that", func(c *campaign) {
+			c.asks("fast", "hot", 10, 1300, 1208)
+			c.clockIs(1, 9, 9.5, 415*time.Millisecond)
+		}, "fast of hot: 1207.0 of 200, at most 1206.0 with 6 lives"},
+		{"… where it did so before", func(c *campaign) {
+			c.asks("fast", "hot", 10, 900, 808)
+			c.clockIs(1, 0, 7, 415*time.Millisecond)
+		}, "fast of hot: 805.0 of 200, at most 804.0 with 4 lives"},
+		{"… where it has started with a clock that was set long ago", func(c *campaign) {
+			c.asks("fast", "hot", 10, 1300, 1206)
+			c.startsWith(1, 1, 5)
+		}, ""},
+		{"… and was set right since", func(c *campaign) {
+			c.asks("fast", "hot", 10, 900, 808)
+			c.startsWith(1, 1, 2)
+		}, "fast of hot: 805.0 of 200, at most 804.0 with 4 lives"},
+		{"… and its clock is set later", func(c *campaign) {
+			c.asks("fast", "hot", 10, 1100, 1008)
+			c.startsWith(1, 20, 9)
+		}, "with 5 lives"},
 		{"… long after Redis lost its data", func(c *campaign) {
 			c.asks("fast", "hot", 10, 900, 808)
 			c.storm.losses = []time.Time{c.at(8)}
@@ -438,8 +485,8 @@ func TestWriteLogs(t *testing.T) {
 
 // A fault that no metric shows is a violation; what no fault need show is none.
 func TestJudgeVisible(t *testing.T) {
-	failover := func(hits int) found.Fault {
-		return found.Fault{Kind: "failover", Target: "redis-0", For: 11, Detail: fmt.Sprintf("promoted after 0.2 s: %d hits lost", hits)}
+	failover := func(hits int64) found.Fault {
+		return found.Fault{Kind: "failover", Target: "redis-0", For: 11, Detail: "promoted after 0.2 s: " + hitsLost(hits)}
 	}
 	for _, tt := range []struct {
 		what  string

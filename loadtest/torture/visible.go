@@ -68,7 +68,7 @@ type sight struct {
 var (
 	daemon   = regexp.MustCompile(`^(checker|aggregator)-`)
 	promoted = regexp.MustCompile("promoted after")
-	lost     = regexp.MustCompile(`\b[1-9]\d* hits lost`)
+	lost     = regexp.MustCompile(`\b[1-9]\d* hits lost`) // see hitsLost
 	always   = regexp.MustCompile("")
 	onStore  = []signal{redisUp, unapply, unlease, slowly}
 	replaced = append(onStore[:4:4], losses)
@@ -76,7 +76,7 @@ var (
 
 // sights are those of all faults that are to be seen. A fault of a nats-server or of a Sentinel
 // alone, and a connection lost to Redis, may be without any effect: the others go on. So may a
-// planned failover that loses nothing: clients are sent on, or had nothing to write.
+// planned failover that loses no hits: clients are sent on, or had none to write.
 var sights = []sight{
 	{[]Kind{Kill, Stop, Version, Clock}, daemon, 0, "", []signal{started}},
 	{[]Kind{Pause}, daemon, 2 * time.Second, "", []signal{up}},
@@ -228,6 +228,14 @@ func (s *samples) ahead(p *part, at time.Time) time.Duration {
 		}
 	}
 	return 0
+}
+
+// clockWrong says whether a checker's metrics had its clock off, from the last before a time to the
+// first after another.
+func (s *samples) clockWrong(p *part, from, until time.Time) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.ContainsFunc(s.around(p, from, until), func(one sample) bool { return one.ahead.Abs() > mostOff })
 }
 
 // underWay is how long a report may be on its way, if nothing goes wrong.
