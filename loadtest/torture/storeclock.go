@@ -54,7 +54,7 @@ func (f *fleet) setStoreClock(ahead time.Duration) error {
 	return err
 }
 
-// setStoreClock sets the clock of all machines with Redis.
+// setStoreClock sets the clock of all machines with Redis. The fault lasts until that is on record.
 func (s *storm) setStoreClock(ctx context.Context, f fault, run *found.Fault) error {
 	run.Target = "redis"
 	if !s.takeRedis() {
@@ -66,12 +66,10 @@ func (s *storm) setStoreClock(ctx context.Context, f fault, run *found.Fault) er
 		return errBusy
 	}
 	defer release()
-	ahead, begun := f.step(), time.Now()
+	ahead := f.step()
 	run.Detail = fmt.Sprintf("is %v ahead, set by %v", ahead, ahead-s.storeAhead)
-	s.noteStoreClock(begun, ahead)
-	err := s.fleet.setStoreClock(ahead)
-	run.For = max(seconds(time.Since(begun)), 0.001) // the time until the offset is on record is no part of it
-	return err
+	s.noteStoreClock(time.Now(), ahead)
+	return s.fleet.setStoreClock(ahead)
 }
 
 func (s *storm) noteStoreClock(now time.Time, ahead time.Duration) {

@@ -134,8 +134,15 @@ func TestWitnesses(t *testing.T) {
 		t.Fatal("they stay taken")
 	}
 
-	over, cancel := context.WithCancel(ctx)
+	c := &campaign{storm: s}
+	if c.judgeRecord(); len(c.result.Violations) > 0 {
+		t.Errorf("it is on record: %+v", c.result.Violations)
+	}
 	s.storeAhead = time.Minute
+	if c.judgeRecord(); len(c.result.Violations) != 1 {
+		t.Errorf("it is not on record any more: %+v", c.result.Violations)
+	}
+	over, cancel := context.WithCancel(ctx)
 	release, released = s.witnesses(over), make(chan struct{})
 	cancel()
 	go func() { release(); close(released) }()

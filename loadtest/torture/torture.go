@@ -246,6 +246,7 @@ func (c *campaign) rest(ctx context.Context, ended time.Time) {
 	c.rests = append(c.rests, span{from, time.Now()})
 	if ctx.Err() == nil && !c.o.Untimed {
 		c.judgeSize()
+		c.judgeRecord()
 	}
 }
 
@@ -257,6 +258,13 @@ func (c *campaign) judgeSize() {
 		if n := m["offpath_fleet_checkers"]; err == nil && n != checkers {
 			c.violate(time.Now(), "all know the size of the fleet after 11 s", "%s says %g", p.name, n)
 		}
+	}
+}
+
+// judgeRecord looks whether Redis has the fleet's time on record, however it was disturbed.
+func (c *campaign) judgeRecord() {
+	if !c.storm.onRecord(context.Background()) {
+		c.violate(time.Now(), "the fleet's time is on record after 11 s", "Redis' clock is %v ahead", c.storm.storeAhead)
 	}
 }
 
