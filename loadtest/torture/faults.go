@@ -389,6 +389,7 @@ func (s *storm) writeClock(name string, ahead time.Duration) error {
 	s.mu.Lock()
 	s.ahead[name] = ahead
 	s.mu.Unlock()
+	s.fleet.daemon(name).setClock()
 	return replaceFile(s.fleet.clockFile(name), []byte(ahead.String()))
 }
 

@@ -22,11 +22,12 @@ type part struct {
 	trust   *x509.CertPool // of its HTTP API
 	log     *logbook
 
-	mu     sync.Mutex
-	lives  []life
-	starts []time.Time
-	gaps   []span // when it was frozen; the last one may be open
-	busy   bool   // a fault has it
+	mu       sync.Mutex
+	lives    []life
+	starts   []time.Time
+	gaps     []span    // when it was frozen; the last one may be open
+	clockSet time.Time // since when it starts with a wrong clock; zero: it does not
+	busy     bool      // a fault has it
 }
 
 // life is from when a process accepts connections until it is told to end, or is killed.
@@ -120,11 +121,22 @@ func (p *part) livesIn(from, until time.Time) (n int) {
 	return n
 }
 
-// startedIn says whether a life of the part began in a time.
-func (p *part) startedIn(from, until time.Time) bool {
+// setClock notes that the part starts with a wrong clock from now on.
+func (p *part) setClock() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return slices.ContainsFunc(p.lives, func(l life) bool { return l.from.After(from) && !l.from.After(until) })
+	if p.clockSet.IsZero() {
+		p.clockSet = time.Now()
+	}
+}
+
+// startedWrongIn says whether a life of the part began in a time, with a wrong clock.
+func (p *part) startedWrongIn(from, until time.Time) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return !p.clockSet.IsZero() && slices.ContainsFunc(p.lives, func(l life) bool {
+		return l.from.After(later(from, p.clockSet)) && !l.from.After(until)
+	})
 }
 
 func (p *part) freeze() error {

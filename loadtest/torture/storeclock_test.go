@@ -142,6 +142,11 @@ func TestWitnesses(t *testing.T) {
 	if c.judgeRecord(); len(c.result.Violations) != 1 {
 		t.Errorf("it is not on record any more: %+v", c.result.Violations)
 	}
+	must(client.Del(ctx, "offpath:config").Err())
+	if s.storeAhead = 0; s.onRecord(ctx) != nil {
+		t.Error("none is as good as 0")
+	}
+	s.storeAhead = time.Minute
 	over, cancel := context.WithCancel(ctx)
 	release, released = s.witnesses(over), make(chan struct{})
 	cancel()

@@ -60,29 +60,33 @@ func (s *storm) witnesses(ctx context.Context) (release func()) {
 		defer let()
 		ctx, cancel := context.WithTimeout(ctx, storePatience)
 		defer cancel()
-		for ctx.Err() == nil && !s.onRecord(ctx) {
+		for ctx.Err() == nil && s.onRecord(ctx) != nil {
 			lasts(ctx, sampleEvery)
 		}
 	}
 }
 
-// onRecord says whether Redis, and whoever may take over, has on record how far the fleet's time is
-// ahead of its clock.
-func (s *storm) onRecord(ctx context.Context) bool {
-	if s.fleet.store.inSync(ctx) != nil {
-		return false
-	}
-	all, _ := masters(ctx, s.fleet.store) // who does not answer has it not
-	for _, n := range all {
-		offset, err := n.admin.HGet(ctx, "offpath:config", "offset").Int64()
-		if errors.Is(err, redis.Nil) { // it was never set, or that is gone
-			err = nil
+// onRecord returns what is wrong with the record that Redis, and whoever may take over, has of how
+// far the fleet's time is ahead of its clock.
+func (s *storm) onRecord(ctx context.Context) error {
+	kept := 0
+	for _, n := range s.fleet.store.nodes() {
+		nanoseconds, err := n.admin.HGet(ctx, "offpath:config", "offset").Int64()
+		offset := time.Duration(nanoseconds)
+		switch {
+		case redis.HasErrorPrefix(err, "MOVED"): // another group's
+		case err != nil && !errors.Is(err, redis.Nil): // Nil: it was never set, or is gone
+			return fmt.Errorf("%s: %w", n.name, err)
+		case (offset + s.storeAhead).Abs() > mostOff:
+			return fmt.Errorf("%s has %v on record, where its clock is %v ahead", n.name, offset, s.storeAhead)
+		default:
+			kept++
 		}
-		if err == nil && (time.Duration(offset)+s.storeAhead).Abs() <= mostOff {
-			return true
-		}
 	}
-	return false
+	if kept == 0 {
+		return errors.New("no node has the offset")
+	}
+	return nil
 }
 
 // snapshot is the file to roll back to.

@@ -261,10 +261,10 @@ func (c *campaign) judgeSize() {
 	}
 }
 
-// judgeRecord looks whether Redis has the fleet's time on record, however it was disturbed.
+// judgeRecord looks whether Redis has the fleet's time on record, whatever was done to it.
 func (c *campaign) judgeRecord() {
-	if !c.storm.onRecord(context.Background()) {
-		c.violate(time.Now(), "the fleet's time is on record after 11 s", "Redis' clock is %v ahead", c.storm.storeAhead)
+	if err := c.storm.onRecord(context.Background()); err != nil {
+		c.violate(time.Now(), "the fleet's time is on record after 11 s", "%v", err)
 	}
 }
 
