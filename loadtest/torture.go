@@ -179,8 +179,8 @@ func printTorture(to io.Writer, r *found.Result) {
 		longest = max(longest, rest.After)
 	}
 	row("at rest again", "after %.1f s at most", longest)
-	row("hits unknown to others", "at rest for %.0f ms by the mean report, %.0f ms by the slowest of each half second, "+
-		"%.0f ms at most", r.Unknown.Mean, r.Unknown.P50, r.Unknown.Longest)
+	row("hits unknown to others", "for %.0f ms at rest, by what reports take, and %.0f ms at most",
+		r.Unknown.P50, r.Unknown.Longest)
 	for _, d := range r.Drills {
 		row(d.Name, "for %.0f s: %.2f of the limit passed, worst window %+.1f %%, from 24 s on %+.1f %%; "+
 			"longest answer %.0f ms, %d missing; at rest after %.1f s", d.For, d.Passed, 100*d.Worst,

@@ -193,26 +193,6 @@ func reportsOf(m map[string]float64) (all []answered) {
 // longestReport is how long a report of these checkers may have taken that was under way at a time,
 // which is long after their start: the bound of the last bucket that grew around then.
 func (s *samples) longestReport(checkers []*part, at time.Time) (most time.Duration) {
-	s.eachBucket(checkers, at, func(within time.Duration, n float64) {
-		if n > 0 || most == 0 {
-			most = max(most, within)
-		}
-	})
-	return most
-}
-
-// meanReport is how long these reports took on average, each by the bound of its bucket.
-func (s *samples) meanReport(checkers []*part, at time.Time) time.Duration {
-	var sum, all float64
-	s.eachBucket(checkers, at, func(within time.Duration, n float64) {
-		sum, all = sum+n*float64(within), all+n
-	})
-	return time.Duration(sum / max(all, 1))
-}
-
-// eachBucket calls f with how many reports of these checkers took as long as each bucket says, the
-// shortest first, for every two answers of their metrics around a time.
-func (s *samples) eachBucket(checkers []*part, at time.Time, f func(within time.Duration, n float64)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, p := range checkers {
@@ -224,15 +204,16 @@ func (s *samples) eachBucket(checkers []*part, at time.Time, f func(within time.
 			if len(before) != len(one.reports) { // another version's
 				before = nil
 			}
-			faster := 0.0
-			for i := range before {
-				n := one.reports[i].n - before[i].n
-				f(one.reports[i].within, n-faster)
-				faster = n
+			for i := len(one.reports) - 1; i >= 0 && before != nil; i-- {
+				if i == 0 || one.reports[i-1].n-before[i-1].n < one.reports[i].n-before[i].n {
+					most = max(most, one.reports[i].within)
+					break
+				}
 			}
 			before = one.reports
 		}
 	}
+	return most
 }
 
 // ahead is how far the fleet's time was ahead of the machine's, as a checker had it at a time.

@@ -24,11 +24,9 @@ type Result struct {
 	Violations  []Violation  `json:"violations"`
 }
 
-// Unknown is how long a hit may be unknown to other checkers at rest, by what reports take, in half
-// seconds.
+// Unknown is how long a hit may be unknown to other checkers at rest, by what reports take.
 type Unknown struct {
-	Mean    float64 `json:"p50_by_the_mean_ms"` // in the median half second, by its mean report
-	P50     float64 `json:"p50_ms"`             // likewise, by its slowest one
+	P50     float64 `json:"p50_ms"` // of half seconds
 	Longest float64 `json:"longest_ms"`
 }
 
