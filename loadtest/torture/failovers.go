@@ -246,7 +246,7 @@ func (f *failovers) keptLocked(e masterEnd) bool {
 	}))
 }
 
-// lostAt is how many hits were lost with a master whose end is known, and that another one replaced.
+// lostAt is how many hits were lost with a master that another one replaced, at least.
 func (f *failovers) lostAt(e masterEnd, p promotion) int64 {
 	f.mu.Lock()
 	defer f.mu.Unlock()

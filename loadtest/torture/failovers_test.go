@@ -67,7 +67,7 @@ func TestFailovers(t *testing.T) {
 			t.Errorf("%s: %d lost and perhaps %d more, at %d times; want %d, %d, %d",
 				tt.what, exact, more, n, tt.exact, tt.more, tt.acknowledged)
 		}
-		if len(f.ends) > 0 && f.ends[0].known {
+		if len(f.ends) > 0 {
 			if n := f.lostAt(f.ends[0], f.promotions[0]); n != tt.planned {
 				t.Errorf("%s: %d lost, want %d", tt.what, n, tt.planned)
 			}

@@ -423,10 +423,10 @@ func (s *storm) failover(_ context.Context, f fault, run *found.Fault) error {
 	}
 	if e, ok := books.endSince(n, begun); ok {
 		run.For = max(run.For, seconds(e.at.Sub(begun)))
-		run.Detail += fmt.Sprintf("; %d in the old one's when it stepped down after %.1f s",
-			e.sum, seconds(e.at.Sub(begun)))
-		if e.known {
-			run.Detail += ": " + hitsLost(books.lostAt(e, next))
+		run.Detail += fmt.Sprintf("; %d in the old one's when it stepped down after %.1f s: %s",
+			e.sum, seconds(e.at.Sub(begun)), hitsLost(books.lostAt(e, next)))
+		if !e.known {
+			run.Detail += ", or more"
 		}
 	}
 	return nil
