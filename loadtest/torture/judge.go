@@ -233,7 +233,8 @@ func (c *campaign) judgeRule(rule judged, all []request) found.Rule {
 }
 
 // unknown is how long some checker may not know of a hit that was answered until a time: a fast
-// interval, in which a report can be answered, a round trip, and what is batched.
+// interval in which the slowest report can be answered, since its shard sends no other meanwhile; a
+// round trip; and what is batched.
 func (c *campaign) unknown(at time.Time) time.Duration {
 	trip, interval := c.samples.longestReport(c.fleet.checkers, at), leastInterval
 	for interval < trip {

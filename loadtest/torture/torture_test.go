@@ -511,7 +511,11 @@ func TestJudgeVisible(t *testing.T) {
 			if i == 0 && tt.fault.Kind == "failover" || p == c.fleet.checkers[1] {
 				after = tt.moves
 			}
-			c.samples.list[p] = []sample{{at: c.at(9), values: map[string]float64{}}, {at: c.at(11), values: after}, {at: c.at(50), values: map[string]float64{}}}
+			c.samples.list[p] = []sample{
+				{at: c.at(9), until: c.at(9), values: map[string]float64{}},
+				{at: c.at(11), until: c.at(11), values: after},
+				{at: c.at(50), until: c.at(50), values: map[string]float64{}},
+			}
 		}
 		c.judgeVisible()
 		if bad := len(c.result.Violations) > 0; bad != tt.bad {
@@ -520,18 +524,32 @@ func TestJudgeVisible(t *testing.T) {
 	}
 }
 
-// What a part has told before it fell silent counts, too.
-func TestMovedSinceTheLastAnswer(t *testing.T) {
+// What has moved is seen by what a part answered before, and later. It counts what it told before it
+// fell silent, and not an answer that it was asked for before, and that may tell of both.
+func TestMoved(t *testing.T) {
 	c, p := recorded(), new(part)
-	values := func(n float64) map[string]float64 { return map[string]float64{started.metric: n} }
-	s := &samples{list: map[*part][]sample{p: {
-		{at: c.at(8), values: values(1)}, {at: c.at(9)}, {at: c.at(11), values: values(2)}, {at: c.at(12), values: values(2)},
-	}}}
-	if !s.moved(p, started, c.at(10), c.at(20)) {
-		t.Error("a start between two answers is not seen")
+	at := func(from, until, n float64) sample {
+		one := sample{at: c.at(from), until: c.at(until)}
+		if n > 0 {
+			one.values = map[string]float64{started.metric: n, up.metric: 1}
+		}
+		return one
 	}
-	if s.moved(p, started, c.at(11.5), c.at(20)) {
-		t.Error("one is seen where there was none")
+	s := &samples{list: map[*part][]sample{p: {
+		at(8, 8, 1), at(9, 9.5, 0), at(11, 11, 2), at(12, 12, 2), at(13, 15, 3), at(15.5, 15.5, 3),
+	}}}
+	for _, tt := range []struct {
+		of          signal
+		from, until float64
+		moved       bool
+	}{
+		{started, 10, 12, true}, {started, 11.5, 12.5, false}, {started, 11.5, 13, true},
+		{started, 14, 20, true}, {started, 15.2, 20, false},
+		{up, 8.5, 10, true}, {up, 9.2, 10, true}, {up, 9.8, 20, false},
+	} {
+		if s.moved(p, tt.of, c.at(tt.from), c.at(tt.until)) != tt.moved {
+			t.Errorf("%s from %g to %g s: moved is not %v", tt.of.metric, tt.from, tt.until, tt.moved)
+		}
 	}
 }
 

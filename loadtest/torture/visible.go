@@ -265,17 +265,12 @@ func (s *samples) around(p *part, from, until time.Time) []sample {
 func (s *samples) moved(p *part, of signal, from, until time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	all := s.list[p]
-	first, _ := slices.BinarySearchFunc(all, from, func(a sample, t time.Time) int { return a.at.Compare(t) })
-	var before map[string]float64 // at the last answer
-	for i := first - 1; i >= 0 && before == nil; i-- {
-		before = all[i].values
-	}
-	for _, one := range all[max(first-1, 0):] {
+	var before map[string]float64 // at the last answer before
+	for _, one := range s.around(p, from, until) {
 		switch {
 		case one.at.After(until):
 			return false
-		case one.values == nil && of.metric == up.metric:
+		case one.values == nil && of.metric == up.metric && !one.until.Before(from):
 			return true
 		case one.values == nil:
 			continue
