@@ -113,7 +113,7 @@ func (m Masters) expiries(t testing.TB) []int64 {
 	t.Helper()
 	var all []int64
 	m.eachKey(t, func(ctx context.Context, master *redis.Client, key string) error {
-		if strings.HasSuffix(key, ":config") || strings.HasSuffix(key, "}:meta") || strings.HasSuffix(key, "}:ledger") || strings.Contains(key, "}:new:") {
+		if strings.HasSuffix(key, ":config") || strings.HasSuffix(key, "}:meta") || strings.HasSuffix(key, "}:ledger") || strings.Contains(key, "}:new:") || strings.Contains(key, "}:by:") {
 			return nil
 		}
 		expiry, err := master.PExpireTime(ctx, key).Result()

@@ -8,10 +8,12 @@ import (
 
 // header is what the script says of the shard.
 type header struct {
-	generation, version, leases int64
-	loss                        storage.Loss
-	holds                       bool  // it was as this process knew it
-	shift                       int64 // by how many ms the node's clock is ahead of the fleet's
+	generation, version int64
+	loss                storage.Loss
+	own                 int64 // how many batches of this process have changed it, or 0 if this one has not
+	leases              int64 // how often leases have raised the version
+	holds               bool  // it was as this process knew it
+	shift               int64 // by how many ms the node's clock is ahead of the fleet's
 }
 
 // readHeader reads the header of a reply, or how long the list of reasons is why nothing was added.
@@ -25,7 +27,7 @@ func readHeader(u *unpacker) (h header, refused int) {
 	}
 	h.version = u.count()
 	h.loss = readLoss(u)
-	h.leases, h.holds, h.shift = u.count(), u.bool(), u.count()
+	h.own, h.leases, h.holds, h.shift = u.count(), u.count(), u.bool(), u.count()
 	return h, 0
 }
 

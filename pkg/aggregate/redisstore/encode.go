@@ -33,7 +33,7 @@ type call struct {
 }
 
 // build lays out the batch as the script's KEYS and ARGV.
-func (c *call) build(namespace string, batch *storage.Batch) {
+func (c *call) build(namespace, name string, batch *storage.Batch) {
 	c.batch = batch
 	known := c.shard.known.Load()
 	c.era, c.groupEra = known.era, known.groups
@@ -48,7 +48,7 @@ func (c *call) build(namespace string, batch *storage.Batch) {
 	}
 	c.nameSettled()
 	c.nameCredits()
-	b := packList(c.body[:0], 18)
+	b := packList(c.body[:0], 19)
 	b = packInt(b, int64(batch.Seen.Generation))
 	b = packInt(b, int64(batch.Seen.Version))
 	b = packInt(b, batch.Now/int64(time.Millisecond))
@@ -69,6 +69,8 @@ func (c *call) build(namespace string, batch *storage.Batch) {
 	b = packInt(b, batch.MaxChunks)
 	b = packInt(packInt(b, known.behind), known.clock)
 	b = c.packOldest(b)
+	c.name("by:", name)
+	b = packInt(b, c.shard.own.expected(batch.Seen, batch.Now))
 	c.body = b
 	c.finish()
 }

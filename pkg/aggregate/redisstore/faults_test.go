@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/offpath-io/offpath/internal/testing/storetest"
 	"github.com/offpath-io/offpath/pkg/aggregate/storage"
 	"github.com/offpath-io/offpath/pkg/window"
 )
@@ -241,6 +242,105 @@ func TestNoPermitsAfterAStepOfTheNodesClock(t *testing.T) {
 		}
 		if took := time.Since(stepped); after.New != limit || tt.quiet && took < tt.length {
 			t.Errorf("%s: after %v, %+v", tt.why, took, after)
+		}
+	}
+}
+
+// A replica that takes over without the last batches of an aggregator has lost them, also if it has
+// had more batches of others since then: the next batch of that aggregator shows it, once, even one
+// that only reads. Nothing is lost if an answer was, or if only others have gone on.
+func TestOthersAreCountedInPlaceOfLostBatches(t *testing.T) {
+	now := time.Now().UnixNano()
+	sequence := uint64(0)
+	hit := func(t *testing.T, s *Store, seen storage.State) storage.State {
+		sequence++
+		f := oneHit(now, 0, sequence)
+		f.Seen = seen
+		return mustApply(t, s, f).State
+	}
+	for _, tt := range []struct {
+		what string
+		last func(t *testing.T, s *Store, seen storage.State) storage.State // what Redis loses
+		lost bool
+	}{
+		{"a batch", hit, true},
+		{"permits", func(t *testing.T, s *Store, seen storage.State) storage.State {
+			f := oneLease(now, 0, 1)
+			f.Seen = seen
+			return mustLease(t, s, f).State
+		}, true},
+		{"a batch without an answer", func(t *testing.T, s *Store, seen storage.State) storage.State {
+			sequence++
+			c := newCall(s, oneHit(now, 0, sequence))
+			c.expect(s.shard(0).chain, newID(), true)
+			must(s.eval(t.Context(), &c.frame, applyScript, applySource))(t)
+			return seen
+		}, false},
+		{"a batch that only reads", func(t *testing.T, s *Store, seen storage.State) storage.State {
+			return mustApply(t, s, &storage.Batch{Now: now, Seen: seen}).State
+		}, false},
+	} {
+		for _, finds := range []string{"a batch", "a probe", "permits"} {
+			t.Run(tt.what+", found by "+finds, func(t *testing.T) {
+				one, _ := newStore(t, 1)
+				other := open(t, Options{})
+				mustJoin(t, other, 1)
+				seen := hit(t, one, hit(t, other, storage.State{}))
+				restore := storetest.Masters{UniversalClient: one.Client()}.Snapshot(t)
+				before := tt.last(t, one, seen)
+				restore()
+				theirs := seen
+				for range 3 {
+					theirs = hit(t, other, theirs)
+				}
+				var after storage.State
+				var loss storage.Loss
+				switch finds {
+				case "permits":
+					f := oneLease(now, 0, 1)
+					f.Seen = before
+					got := mustLease(t, one, f)
+					after, loss = got.State, got.Loss
+				default:
+					f := oneHit(now, 0, sequence+1)
+					if f.Seen = before; finds == "a probe" {
+						f = &storage.Batch{Now: now, Seen: before}
+					} else {
+						sequence++
+					}
+					got := mustApply(t, one, f)
+					after, loss = got.State, got.Loss
+				}
+				if lost := after.Generation > before.Generation; lost != tt.lost {
+					t.Fatalf("state %v after %v and %v: lost is %v", after, before, theirs, lost)
+				}
+				if n, _ := loss.Batches(); tt.lost && (n != 1 || !strings.Contains(loss.String(), "others were counted")) {
+					t.Errorf("the loss is of %d batches, %v", n, loss)
+				}
+				if again := hit(t, other, hit(t, one, after)); again.Generation != after.Generation {
+					t.Errorf("it is found again: %v after %v", again, after)
+				}
+			})
+		}
+	}
+}
+
+// How many batches there were is forgotten after a day, by Redis and before that by who expects it.
+func TestWhoWasIdleExpectsNothing(t *testing.T) {
+	s, admin := newStore(t, 1)
+	now := time.Now().UnixNano()
+	seen := mustApply(t, s, oneHit(now, 0, 1)).State
+	wantExpiry(t, admin, "own batches", "offpath:{0}:by:*", 23*time.Hour, markLife)
+	for _, key := range keysOf(t, admin, "offpath:{0}:by:*") {
+		noError(t, admin.Del(t.Context(), key).Err())
+	}
+	for _, tt := range []struct {
+		later time.Duration
+		lost  bool
+	}{{markLife/2 + time.Minute, false}, {markLife / 3, true}} {
+		f := &storage.Batch{Now: now + int64(tt.later), Seen: seen}
+		if got := mustApply(t, s, f).State; got.Generation > seen.Generation != tt.lost {
+			t.Errorf("%v later: %v after %v", tt.later, got, seen)
 		}
 	}
 }

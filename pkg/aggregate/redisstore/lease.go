@@ -14,11 +14,12 @@ func (s *Store) Lease(ctx context.Context, batch *storage.LeaseBatch) (storage.L
 	c := s.leases.Get().(*leaseCall)
 	defer s.leases.Put(c)
 	c.newKeys = &s.newKeys
-	c.build(s.namespace, batch)
+	own := &s.shard(batch.Shard).own
+	c.build(s.namespace, s.name, own.expected(batch.Seen, batch.Now), batch)
 	reply, err := s.eval(ctx, &c.frame, leaseScript, leaseSource)
 	var leased storage.Leased
 	if err == nil {
-		leased, err = c.readLeased(reply, batch)
+		leased, err = c.readLeased(reply, batch, own)
 	}
 	if err != nil {
 		return storage.Leased{}, fmt.Errorf("lease: %w", asBatchError(err))
@@ -34,10 +35,10 @@ type leaseCall struct {
 }
 
 // build lays out the batch as the script's KEYS and ARGV.
-func (c *leaseCall) build(namespace string, batch *storage.LeaseBatch) {
+func (c *leaseCall) build(namespace, name string, own int64, batch *storage.LeaseBatch) {
 	c.begin(namespace, batch.Shard)
 	c.name("meta")
-	b := packList(c.body[:0], 5)
+	b := packList(c.body[:0], 7)
 	b = packInt(b, int64(batch.Seen.Generation))
 	b = packInt(b, int64(batch.Seen.Version))
 	b = packInt(b, batch.Now/int64(time.Millisecond))
@@ -46,6 +47,8 @@ func (c *leaseCall) build(namespace string, batch *storage.LeaseBatch) {
 	for i := range batch.Keys {
 		b = c.packKey(b, &batch.Keys[i])
 	}
+	c.name("by:", name)
+	b = packInt(packInt(b, own), markLife.Milliseconds())
 	c.body = b
 	c.finish()
 }
@@ -93,7 +96,7 @@ func (c *leaseCall) packKey(b []byte, key *storage.LeaseKey) []byte {
 }
 
 // readLeased decodes the script's reply to a batch.
-func (c *leaseCall) readLeased(reply string, batch *storage.LeaseBatch) (storage.Leased, error) {
+func (c *leaseCall) readLeased(reply string, batch *storage.LeaseBatch, own *ownBatches) (storage.Leased, error) {
 	u := unpacker{rest: reply}
 	u.list()
 	leased := storage.Leased{
@@ -102,6 +105,7 @@ func (c *leaseCall) readLeased(reply string, batch *storage.LeaseBatch) (storage
 		Loss:  readLoss(&u),
 		Keys:  make([]storage.LeasedKey, len(batch.Keys)),
 	}
+	batches := u.count()
 	for i := range leased.Keys {
 		k := &leased.Keys[i]
 		k.Bucket, k.New, k.Returned, k.Overflows = u.count(), u.count(), u.count(), u.count() > 0
@@ -121,6 +125,9 @@ func (c *leaseCall) readLeased(reply string, batch *storage.LeaseBatch) (storage
 		if keys := u.count(); keys > 0 {
 			leased.Overflow = append(leased.Overflow, storage.Overflow{Rule: i, Keys: keys})
 		}
+	}
+	if u.err == nil {
+		own.note(int64(leased.State.Generation), batches, batch.Now)
 	}
 	return leased, u.err
 }

@@ -2,15 +2,18 @@
 -- data.
 --
 -- KEYS: meta, for each rule the number of its new keys, then for each key its held permits and, for
--- each request, that checker's share.
+-- each request, that checker's share; at last, how many batches of the caller have changed this
+-- shard.
 -- ARGV[1], by MessagePack, is a list:
 --   1 the latest generation seen   2 the latest version seen   3 the fleet's time in ms, at the earliest
 --   4 rules: window in ms, buckets, fixed, limit, most new keys, expiry of their number in ms of
 --     fleet time, ...
 --   5 keys: rule, {bucket, known, want, {bucket, returned in all, ...}, ...}, ...
+--   6 how many batches of the caller had changed this shard, as in apply.lua   7 how long that
+--     number lives, in ms
 --
--- Returns, by MessagePack, {generation, version, time in ms, what its loss was as in apply.lua, ...}
--- and then for each key: its current bucket, how many permits were granted, how many taken back, 1
+-- Returns, by MessagePack, {generation, version, time in ms, what its loss was as in apply.lua, ...,
+-- how many batches of the caller have changed the shard, or 0 if this one has not} and then for each key: its current bucket, how many permits were granted, how many taken back, 1
 -- if it is new and one too many, when held permits may last have been forgotten, in ms, or 0,
 -- {bucket, held, ...}, and for each request what its checker has been granted in
 -- the current bucket in all, and in the bucket that it names; and for each rule, how many keys are
@@ -34,7 +37,8 @@ local meta = call('HMGET', KEYS[1], 'generation', 'version', 'lost', 'loss', 'ah
 local generation, version, lost = tonumber(meta[1] or 0), tonumber(meta[2] or 0), tonumber(meta[3] or 0)
 local ahead, stepped, by = tonumber(meta[5]), tonumber(meta[6] or 0), tonumber(meta[7] or 0)
 local loss = meta[4] and decode(meta[4]) or {}
-if generation == 0 or generation < a[1] or generation == a[1] and version < a[2] then
+local own = tonumber(call('GET', KEYS[#KEYS]) or 0)
+if generation == 0 or generation < a[1] or generation == a[1] and (version < a[2] or own < a[6]) then
   loss = {max(time[1] * 1000000 + time[2], a[1] + 1), a[1], a[2], generation, version}
   generation, version = loss[1], 0
   call('HSET', KEYS[1], 'generation', text(generation), 'version', 0, 'leases', 0)
@@ -69,8 +73,8 @@ if not ahead or math.abs(shift - ahead) > SPARE / 4 then
 end
 
 local values = {}
-for from = 2, #KEYS, 1000 do
-  local to = min(from + 999, #KEYS)
+for from = 2, #KEYS - 1, 1000 do
+  local to = min(from + 999, #KEYS - 1)
   local have = call('MGET', unpack(KEYS, from, to))
   for i = from, to do values[i] = have[i - from + 1] end
 end
@@ -192,7 +196,7 @@ local function granted(mine, bucket)
 end
 
 if loss[1] ~= generation then loss = {} end -- an older build began it
-local reply, n, k = {generation, version, now, loss[2] or 0, loss[3] or 0, loss[4] or 0, loss[5] or 0}, 7, 1 + #rules
+local reply, n, k = {generation, version, now, loss[2] or 0, loss[3] or 0, loss[4] or 0, loss[5] or 0, 0}, 8, 1 + #rules
 
 local function push(value)
   n = n + 1
@@ -266,6 +270,8 @@ end
 if #writes > 0 then
   reply[2] = call('HINCRBY', KEYS[1], 'version', 1)
   call('HINCRBY', KEYS[1], 'leases', 1) -- so that whoever knows the counts sees that they are the same
+  reply[8] = own + 1
+  call('SET', KEYS[#KEYS], own + 1, 'PX', a[7])
 end
 for i = 1, #writes do call('SET', writes[i][1], writes[i][2], 'PXAT', writes[i][3]) end
 return encode(reply)

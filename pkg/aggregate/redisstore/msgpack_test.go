@@ -58,7 +58,7 @@ func FuzzReply(f *testing.F) {
 	f.Add("\x9d\x01\x01\x00\x00\x00\x00\x00\xc2\x00\xdd\xff\xff\xff\xff")
 	f.Fuzz(func(t *testing.T, reply string) {
 		c := &call{memory: newMemory(8), newKeys: new(newKeys), groups: 4, shard: newShard(), known: true}
-		c.build("test", batch)
+		c.build("test", "1", batch)
 		u := unpacker{rest: reply}
 		h, refused := readHeader(&u)
 		if u.err == nil && h.generation == 0 {

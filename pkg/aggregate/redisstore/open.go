@@ -75,7 +75,7 @@ func Open(o Options) (*Store, error) {
 		return nil, fmt.Errorf("open store: %d new keys", o.NewKeys)
 	}
 	s := &Store{
-		where: where, namespace: o.Namespace,
+		where: where, namespace: o.Namespace, name: newID(),
 		memory:  newMemory(cmp.Or(o.Remember, 1<<21)),
 		newKeys: newKeys{each: int64(cmp.Or(o.NewKeys, 1_000_000)), spare: 1},
 		leases:  sync.Pool{New: func() any { return new(leaseCall) }},

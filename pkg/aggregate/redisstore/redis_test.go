@@ -193,6 +193,6 @@ func must[T any](v T, err error) func(testing.TB) T {
 func newCall(s *Store, batch *storage.Batch) *call {
 	c := s.calls.New().(*call)
 	c.shard, c.groups = s.shard(batch.Shard), s.groups.Load()
-	c.build(s.namespace, batch)
+	c.build(s.namespace, s.name, batch)
 	return c
 }

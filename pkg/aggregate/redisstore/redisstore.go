@@ -12,6 +12,8 @@
 //	                                   lost, and how much
 //	<ns>:{s}:ledger                    hash: <rule> NUL <outcome> → hits; never expires
 //	<ns>:{s}:mark:<epoch>              the highest sequence counted of a checker; lives a day
+//	<ns>:{s}:by:<aggregator>           how many batches of an aggregator have changed this shard; lives
+//	                                   a day
 //	<ns>:{s}:s:<epoch>:<chunk>         bits: which of 8,192 settlements of a checker's hits were
 //	                                   applied; lives a day after the last
 //	<ns>:{s}:c:<credential>            how many of these texts checkers of one credential have had
@@ -93,6 +95,7 @@ type Store struct {
 	client    atomic.Pointer[redis.UniversalClient]
 	sentinels sentinels
 	namespace string
+	name      string        // of this process in keys: a random number
 	groups    atomic.Uint32 // of a shard, 0 before the first Join
 	memory    *memory
 	shards    sync.Map // of *shard, by number
@@ -245,7 +248,7 @@ func (s *Store) apply(ctx context.Context, batch *storage.Batch, blind bool) (ap
 	c := s.calls.Get().(*call)
 	defer s.calls.Put(c)
 	c.shard, c.groups, c.blind = s.shard(batch.Shard), groups, blind
-	c.build(s.namespace, batch)
+	c.build(s.namespace, s.name, batch)
 	return s.run(ctx, c)
 }
 
@@ -277,6 +280,7 @@ func (s *Store) run(ctx context.Context, c *call) (applied storage.Applied, comp
 		return c.readRefusal(&u, refused), true, u.err
 	}
 	sh.leave(&h, id, c.batch.Now/int64(time.Millisecond))
+	sh.own.note(h.generation, h.own, c.batch.Now)
 	c.known = h.holds || id != ""
 	if era := sh.known.Load().era; era != c.era {
 		c.restart(era)

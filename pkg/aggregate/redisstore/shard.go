@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"sync"
 	"sync/atomic"
+
+	"github.com/offpath-io/offpath/pkg/aggregate/storage"
 )
 
 // shard is what this process knows of a shard. Its calls come one after the other, as each has to
@@ -15,6 +17,7 @@ type shard struct {
 	known atomic.Pointer[known] // changed by the call that has the turn
 	chain chain                 // used by the call that has the turn
 	order sync.Mutex            // of replies: taken before the turn ends
+	own   ownBatches
 
 	mu      sync.Mutex
 	changes []change // of hashes, for the next batch
@@ -40,6 +43,37 @@ type chain struct {
 	last                string // a random number of the batch; empty if nothing is known
 }
 
+// ownBatches is how many batches of this process, leases too, have changed a shard in its latest
+// generation, as the store has told it. A store that knows of fewer has lost some, however many of
+// others it has had since then. One whose answer was not heard is none too few.
+type ownBatches struct {
+	mu         sync.Mutex
+	generation uint64
+	most       int64
+	at         int64 // fleet time of the last batch
+}
+
+// expected is how many the store must know of, if that can be known of a state that the caller has
+// seen, at fleet time now: the store forgets the number after markLife.
+func (o *ownBatches) expected(seen storage.State, now int64) int64 {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if seen.Generation != o.generation || now-o.at > int64(markLife/2) {
+		return 0
+	}
+	return o.most
+}
+
+// note takes in how many there are with a batch of fleet time now; 0 if it has changed nothing.
+func (o *ownBatches) note(generation, batches, now int64) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	g := uint64(generation)
+	if batches > 0 && (g > o.generation || g == o.generation && batches > o.most) {
+		o.generation, o.most, o.at = g, batches, now
+	}
+}
+
 func newShard() *shard {
 	s := &shard{turn: make(chan struct{}, 1)}
 	s.forget()
@@ -62,7 +96,7 @@ var eras atomic.Uint64
 // forget begins another era.
 func (s *shard) forget() { s.known.Store(&known{era: eras.Add(1), groups: eras.Add(1)}) }
 
-// newID returns a batch's random number.
+// newID returns a random number for a batch, or for this process.
 func newID() string { return strconv.FormatUint(rand.Uint64(), 36) }
 
 // leave takes in how a call of fleet time now, in ms, has left the shard: h is what the script

@@ -34,19 +34,30 @@ type Loss struct {
 
 // Batches returns how many batches are lost, at least, and how many were remembered since the
 // shard's generation began; both are 0 if that is not known. A shard that came back as it was
-// before an earlier generation has lost all of this one, and more.
+// before an earlier generation has lost all of this one, and more. One that has had as many others
+// since it came back has lost at least one.
 func (l Loss) Batches() (lost, of uint64) {
 	of = l.Remembered.Version
-	if l.Found.Generation == l.Remembered.Generation {
-		return of - min(l.Found.Version, of), of
+	switch {
+	case l.Found.Generation != l.Remembered.Generation:
+		return of, of
+	case l.replaced():
+		return min(1, of), of
 	}
-	return of, of
+	return of - l.Found.Version, of
+}
+
+// replaced says whether the shard has had as many batches as were remembered, and others among them.
+func (l Loss) replaced() bool {
+	return l.Found.Generation == l.Remembered.Generation && l.Found.Version >= l.Remembered.Version
 }
 
 func (l Loss) String() string {
 	switch lost, of := l.Batches(); {
 	case l.Remembered == State{}:
 		return "an unknown number of batches"
+	case l.replaced():
+		return fmt.Sprintf("some of %d batches, in whose place others were counted", of)
 	case lost == of:
 		return fmt.Sprintf("all of %d batches", of)
 	default:
