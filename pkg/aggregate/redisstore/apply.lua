@@ -25,22 +25,21 @@
 --  16 by how many ms the node's clock was ahead of the fleet's, at least, while the caller has
 --     known this shard   17 the latest time of that clock, in ms
 --  18 for rules of one bucket, the oldest that is added to; each has a key of its own
---  19 how many batches of the caller had changed this shard, as it was told in the latest
---     generation; 0 if it does not know
 -- Expiries are in ms of fleet time.
 -- ARGV[2] to ARGV[4] are the generation, the version without leases, and the id of the batch by
 -- which the caller knows the shard, or empty; ARGV[5] is this batch's id, or empty if it only reads;
--- ARGV[6] is empty if the caller did not know the shard yet when it made the call.
+-- ARGV[6] is empty if the caller did not know the shard yet when it made the call. ARGV[7] is how
+-- many batches of the caller had changed this shard, as it was told in the latest generation; 0 if
+-- it was not.
 --
 -- Returns, by MessagePack, {0, indices of repeated reports and, beyond these, of settlements, and,
 -- beyond these, of overdrawn credits, each with what is left of it, and, beyond these, of
 -- settlements that there is no room for...}, or {generation, version, what its loss was, ..., how
--- many batches of the caller have changed the shard, or 0 if this one has not, how often leases have
--- raised the version, whether the shard is as the caller knew it, by how many ms the node's clock is
--- ahead of the fleet's} and then each total that was asked for, in the order
--- above; of a key of many buckets its hash: bucket, total, ..., those that have expired included;
--- and for each rule with a bound, after its totals, how many keys are new, and how many keys and
--- hits were too many
+-- many batches of the caller have changed the shard, how often leases have raised the version,
+-- whether the shard is as the caller knew it, by how many ms the node's clock is ahead of the
+-- fleet's} and then each total that was asked for, in the order above; of a key of many buckets its
+-- hash: bucket, total, ..., those that have expired included; and for each rule with a bound, after
+-- its totals, how many keys are new, and how many keys and hits were too many
 --
 -- Counts are texts, also those to add: a number would be exact up to 2^53 only.
 
@@ -96,13 +95,15 @@ local generation, version, leases = tonumber(meta[1] or 0), tonumber(meta[2] or 
 -- Nobody but the caller has changed a count since its last batch. The id tells that batch from
 -- another of the same version, as a stale replica may get; the version shows the batches of older
 -- builds, which leave no id.
-local own = tonumber(call('GET', KEYS[#KEYS]) or 0)
 local holds = ARGV[4] ~= '' and meta[4] == ARGV[4] and meta[1] == ARGV[2] and version - leases == tonumber(ARGV[3])
+-- A number that has expired goes on from what the caller knows.
+local told = tonumber(ARGV[7])
+local own = tonumber(call('GET', KEYS[#KEYS]) or told)
 -- A loss: the generation that it began, the state that somebody remembered, and the one that was
 -- found. A replica that took over without the caller's last batches may have had as many of others
 -- since then.
 local loss = meta[3] and cmsgpack.unpack(meta[3]) or {}
-if generation == 0 or generation < a[1] or generation == a[1] and (version < a[2] or own < a[19]) then
+if generation == 0 or generation < a[1] or generation == a[1] and (version < a[2] or own < told) then
   loss = {math.max(time[1] * 1000000 + time[2], a[1] + 1), a[1], a[2], generation, version}
   generation, version, leases, holds = loss[1], 0, 0, false
   call('HSET', KEYS[1], 'generation', text(generation), 'version', 0, 'leases', 0)
@@ -123,11 +124,10 @@ if nmarks > 0 then
   call('PEXPIREAT', KEYS[3], text(time[1] * 1000 + a[4]))
   for i = 1, nmarks do call('SET', KEYS[2 + i], marks[i], 'PX', a[4]) end
 end
-local changed = 0
 if ARGV[5] ~= '' then
-  changed = own + 1
+  own = own + 1
   call('HSET', KEYS[1], 'last', ARGV[5])
-  call('SET', KEYS[#KEYS], changed, 'PX', a[4])
+  call('SET', KEYS[#KEYS], own, 'PX', a[4])
 end
 for sender, kept in pairs(texts) do
   if kept.expires then
@@ -152,7 +152,7 @@ for i = 1, #left do
   end
 end
 if loss[1] ~= generation then loss = {} end -- an older build began it
-local r = {generation, version, loss[2] or 0, loss[3] or 0, loss[4] or 0, loss[5] or 0, changed, leases, holds, shift}
+local r = {generation, version, loss[2] or 0, loss[3] or 0, loss[4] or 0, loss[5] or 0, own, leases, holds, shift}
 local n, k = #r, before + #left
 
 -- expire makes a hash expire no earlier than at a time.

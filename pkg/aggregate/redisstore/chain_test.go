@@ -507,7 +507,7 @@ func later(t *testing.T, s *Store, f *storage.Batch, memory *memstore.Store, wai
 	t.Helper()
 	c := newCall(s, f)
 	if !waits {
-		c.expect(s.shard(0).chain, newID(), true)
+		c.expect(s.shard(0).chain, newID(), true, 0)
 	}
 	return func() {
 		t.Helper()

@@ -10,7 +10,7 @@ import (
 type header struct {
 	generation, version int64
 	loss                storage.Loss
-	own                 int64 // how many batches of this process have changed it, or 0 if this one has not
+	own                 int64 // how many batches of this process have changed it
 	leases              int64 // how often leases have raised the version
 	holds               bool  // it was as this process knew it
 	shift               int64 // by how many ms the node's clock is ahead of the fleet's

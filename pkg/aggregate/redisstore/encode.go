@@ -48,7 +48,7 @@ func (c *call) build(namespace, name string, batch *storage.Batch) {
 	}
 	c.nameSettled()
 	c.nameCredits()
-	b := packList(c.body[:0], 19)
+	b := packList(c.body[:0], 18)
 	b = packInt(b, int64(batch.Seen.Generation))
 	b = packInt(b, int64(batch.Seen.Version))
 	b = packInt(b, batch.Now/int64(time.Millisecond))
@@ -70,7 +70,6 @@ func (c *call) build(namespace, name string, batch *storage.Batch) {
 	b = packInt(packInt(b, known.behind), known.clock)
 	b = c.packOldest(b)
 	c.name("by:", name)
-	b = packInt(b, c.shard.own.expected(batch.Seen, batch.Now))
 	c.body = b
 	c.finish()
 }

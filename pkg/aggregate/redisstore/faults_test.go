@@ -272,10 +272,21 @@ func TestOthersAreCountedInPlaceOfLostBatches(t *testing.T) {
 		{"a batch without an answer", func(t *testing.T, s *Store, seen storage.State) storage.State {
 			sequence++
 			c := newCall(s, oneHit(now, 0, sequence))
-			c.expect(s.shard(0).chain, newID(), true)
+			c.expect(s.shard(0).chain, newID(), true, 0)
 			must(s.eval(t.Context(), &c.frame, applyScript, applySource))(t)
 			return seen
 		}, false},
+		{"a batch without an answer, which is repeated", func(t *testing.T, s *Store, seen storage.State) storage.State {
+			sequence++
+			c := newCall(s, oneHit(now, 0, sequence))
+			c.expect(s.shard(0).chain, newID(), true, 0)
+			must(s.eval(t.Context(), &c.frame, applyScript, applySource))(t)
+			f := oneHit(now, 0, sequence)
+			if f.Seen = seen; len(mustApply(t, s, f).Repeated) != 1 {
+				t.Error("it is no repeat")
+			}
+			return mustApply(t, s, onlyReading(f)).State // by which it is answered
+		}, true},
 		{"a batch that only reads", func(t *testing.T, s *Store, seen storage.State) storage.State {
 			return mustApply(t, s, &storage.Batch{Now: now, Seen: seen}).State
 		}, false},
@@ -325,22 +336,76 @@ func TestOthersAreCountedInPlaceOfLostBatches(t *testing.T) {
 	}
 }
 
-// How many batches there were is forgotten after a day, by Redis and before that by who expects it.
-func TestWhoWasIdleExpectsNothing(t *testing.T) {
+// What a store was told of a generation is compared within that generation only, in whatever order
+// answers come; and if Redis has forgotten the number, as it does after a day, nothing is lost.
+func TestOwnBatches(t *testing.T) {
+	var o ownBatches
+	for i, step := range []struct {
+		generation uint64
+		batches    int64
+		seen       uint64
+		want       int64
+	}{
+		{5, 1, 5, 1}, {5, 3, 5, 3}, {5, 2, 5, 3}, {5, 3, 4, 0}, {5, 3, 6, 0},
+		{7, 2, 7, 2}, {5, 9, 7, 2}, {5, 9, 5, 0}, {7, 3, 7, 3},
+	} {
+		o.note(step.generation, step.batches)
+		if got := o.expected(storage.State{Generation: step.seen, Version: 9}); got != step.want {
+			t.Errorf("step %d: %d, want %d", i, got, step.want)
+		}
+	}
+
 	s, admin := newStore(t, 1)
 	now := time.Now().UnixNano()
-	seen := mustApply(t, s, oneHit(now, 0, 1)).State
-	wantExpiry(t, admin, "own batches", "offpath:{0}:by:*", 23*time.Hour, markLife)
-	for _, key := range keysOf(t, admin, "offpath:{0}:by:*") {
-		noError(t, admin.Del(t.Context(), key).Err())
+	own := func() string {
+		keys := wantExpiry(t, admin, "own batches", "offpath:{0}:by:*", 23*time.Hour, markLife)
+		if len(keys) != 1 {
+			t.Fatalf("keys %q", keys)
+		}
+		return keys[0]
 	}
-	for _, tt := range []struct {
-		later time.Duration
-		lost  bool
-	}{{markLife/2 + time.Minute, false}, {markLife / 3, true}} {
-		f := &storage.Batch{Now: now + int64(tt.later), Seen: seen}
-		if got := mustApply(t, s, f).State; got.Generation > seen.Generation != tt.lost {
-			t.Errorf("%v later: %v after %v", tt.later, got, seen)
+	var seen storage.State
+	for sequence := range uint64(4) {
+		f := oneHit(now, 0, sequence+1)
+		f.Seen = seen
+		got := mustApply(t, s, f).State
+		if seen.Generation != 0 && got.Generation != seen.Generation {
+			t.Errorf("batch %d: %v after %v", sequence, got, seen)
+		}
+		seen = got
+		if n := admin.Get(t.Context(), own()).Val(); n != fmt.Sprint(sequence+1) {
+			t.Errorf("batch %d: Redis has %s", sequence, n)
+		}
+		if sequence == 2 {
+			noError(t, admin.Del(t.Context(), own()).Err())
+			mustApply(t, s, &storage.Batch{Now: now, Seen: seen}) // a probe
+		}
+	}
+}
+
+// A generation that another aggregator has begun is none of which this one was told.
+func TestAGenerationOfAnotherIsNoLoss(t *testing.T) {
+	one, _ := newStore(t, 1)
+	other := open(t, Options{})
+	mustJoin(t, other, 1)
+	now, sequence := time.Now().UnixNano(), uint64(0)
+	hit := func(s *Store, seen storage.State) storage.State {
+		sequence++
+		f := oneHit(now, 0, sequence)
+		f.Seen = seen
+		return mustApply(t, s, f).State
+	}
+	seen := hit(one, storage.State{})
+	restore := storetest.Masters{UniversalClient: one.Client()}.Snapshot(t)
+	seen = hit(one, hit(other, seen))
+	restore()
+	began := hit(other, seen)
+	if began.Generation == seen.Generation {
+		t.Fatal("the loss is not found")
+	}
+	for i := range 3 {
+		if got := hit(one, began); got.Generation != began.Generation {
+			t.Fatalf("batch %d: it is found again: %v after %v", i, got, began)
 		}
 	}
 }

@@ -1,6 +1,9 @@
 package redisstore
 
-import "slices"
+import (
+	"slices"
+	"strconv"
+)
 
 // frame is what all calls of a script have in common: the names of its keys, and one argument that
 // is packed. It keeps its memory for the next call. One goroutine uses it at a time.
@@ -12,7 +15,7 @@ type frame struct {
 	args  []any    // pointers to keys, which take no memory of their own as arguments
 	body  []byte
 	blob  string
-	chain [5]string // further arguments
+	chain [6]string // further arguments
 }
 
 // begin begins a call for a shard.
@@ -47,10 +50,10 @@ func (f *frame) finish() {
 	f.args = append(f.args, &f.blob)
 }
 
-// expect adds what the script is to find, the id of the batch, and whether what the call was made
-// by is of this state.
-func (f *frame) expect(c chain, id string, current bool) {
-	f.chain = [...]string{c.generation, c.version, c.last, id, ""}
+// expect adds what the script is to find, the id of the batch, whether what the call was made by is
+// of this state, and how many batches of this process the script is to find.
+func (f *frame) expect(c chain, id string, current bool, own int64) {
+	f.chain = [...]string{c.generation, c.version, c.last, id, "", strconv.FormatInt(own, 10)}
 	if current {
 		f.chain[4] = "1"
 	}

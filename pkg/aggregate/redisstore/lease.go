@@ -15,7 +15,7 @@ func (s *Store) Lease(ctx context.Context, batch *storage.LeaseBatch) (storage.L
 	defer s.leases.Put(c)
 	c.newKeys = &s.newKeys
 	own := &s.shard(batch.Shard).own
-	c.build(s.namespace, s.name, own.expected(batch.Seen, batch.Now), batch)
+	c.build(s.namespace, s.name, own.expected(batch.Seen), batch)
 	reply, err := s.eval(ctx, &c.frame, leaseScript, leaseSource)
 	var leased storage.Leased
 	if err == nil {
@@ -127,7 +127,7 @@ func (c *leaseCall) readLeased(reply string, batch *storage.LeaseBatch, own *own
 		}
 	}
 	if u.err == nil {
-		own.note(int64(leased.State.Generation), batches, batch.Now)
+		own.note(leased.State.Generation, batches)
 	}
 	return leased, u.err
 }

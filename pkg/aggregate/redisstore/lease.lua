@@ -13,11 +13,11 @@
 --     number lives, in ms
 --
 -- Returns, by MessagePack, {generation, version, time in ms, what its loss was as in apply.lua, ...,
--- how many batches of the caller have changed the shard, or 0 if this one has not} and then for each key: its current bucket, how many permits were granted, how many taken back, 1
--- if it is new and one too many, when held permits may last have been forgotten, in ms, or 0,
--- {bucket, held, ...}, and for each request what its checker has been granted in
--- the current bucket in all, and in the bucket that it names; and for each rule, how many keys are
--- new, and how many were too many, of which nothing is granted.
+-- how many batches of the caller have changed the shard} and then for each key: its current bucket,
+-- how many permits were granted, how many taken back, 1 if it is new and one too many, when held
+-- permits may last have been forgotten, in ms, or 0, {bucket, held, ...}, and for each request what
+-- its checker has been granted in the current bucket in all, and in the bucket that it names; and
+-- for each rule, how many keys are new, and how many were too many, of which nothing is granted.
 --
 -- Held permits are {bucket, held, ...} and a share is {bucket, granted, returned, ...}, packed. All
 -- counts are at most 1e15, and so exact; times are in ms, and rounding them down lets less leave
@@ -37,7 +37,7 @@ local meta = call('HMGET', KEYS[1], 'generation', 'version', 'lost', 'loss', 'ah
 local generation, version, lost = tonumber(meta[1] or 0), tonumber(meta[2] or 0), tonumber(meta[3] or 0)
 local ahead, stepped, by = tonumber(meta[5]), tonumber(meta[6] or 0), tonumber(meta[7] or 0)
 local loss = meta[4] and decode(meta[4]) or {}
-local own = tonumber(call('GET', KEYS[#KEYS]) or 0)
+local own = tonumber(call('GET', KEYS[#KEYS]) or a[6])
 if generation == 0 or generation < a[1] or generation == a[1] and (version < a[2] or own < a[6]) then
   loss = {max(time[1] * 1000000 + time[2], a[1] + 1), a[1], a[2], generation, version}
   generation, version = loss[1], 0
@@ -196,7 +196,7 @@ local function granted(mine, bucket)
 end
 
 if loss[1] ~= generation then loss = {} end -- an older build began it
-local reply, n, k = {generation, version, now, loss[2] or 0, loss[3] or 0, loss[4] or 0, loss[5] or 0, 0}, 8, 1 + #rules
+local reply, n, k = {generation, version, now, loss[2] or 0, loss[3] or 0, loss[4] or 0, loss[5] or 0, own}, 8, 1 + #rules
 
 local function push(value)
   n = n + 1

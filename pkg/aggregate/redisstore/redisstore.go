@@ -12,8 +12,8 @@
 //	                                   lost, and how much
 //	<ns>:{s}:ledger                    hash: <rule> NUL <outcome> → hits; never expires
 //	<ns>:{s}:mark:<epoch>              the highest sequence counted of a checker; lives a day
-//	<ns>:{s}:by:<aggregator>           how many batches of an aggregator have changed this shard; lives
-//	                                   a day
+//	<ns>:{s}:by:<aggregator>           how many batches of an aggregator have changed this shard;
+//	                                   lives a day
 //	<ns>:{s}:s:<epoch>:<chunk>         bits: which of 8,192 settlements of a checker's hits were
 //	                                   applied; lives a day after the last
 //	<ns>:{s}:c:<credential>            how many of these texts checkers of one credential have had
@@ -263,7 +263,8 @@ func (s *Store) run(ctx context.Context, c *call) (applied storage.Applied, comp
 		return storage.Applied{}, false, err
 	}
 	known := sh.known.Load()
-	c.expect(sh.chain, id, c.era == known.era && c.groupEra == known.groups)
+	current := c.era == known.era && c.groupEra == known.groups
+	c.expect(sh.chain, id, current, sh.own.expected(c.batch.Seen))
 	reply, err := s.eval(ctx, &c.frame, applyScript, applySource)
 	u := unpacker{rest: reply}
 	var h header
@@ -280,7 +281,7 @@ func (s *Store) run(ctx context.Context, c *call) (applied storage.Applied, comp
 		return c.readRefusal(&u, refused), true, u.err
 	}
 	sh.leave(&h, id, c.batch.Now/int64(time.Millisecond))
-	sh.own.note(h.generation, h.own, c.batch.Now)
+	sh.own.note(uint64(h.generation), h.own)
 	c.known = h.holds || id != ""
 	if era := sh.known.Load().era; era != c.era {
 		c.restart(era)

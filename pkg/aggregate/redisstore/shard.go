@@ -45,32 +45,32 @@ type chain struct {
 
 // ownBatches is how many batches of this process, leases too, have changed a shard in its latest
 // generation, as the store has told it. A store that knows of fewer has lost some, however many of
-// others it has had since then. One whose answer was not heard is none too few.
+// others it has had since then. Those of which no answer was heard make it know of more.
 type ownBatches struct {
 	mu         sync.Mutex
 	generation uint64
-	most       int64
-	at         int64 // fleet time of the last batch
+	told       int64
 }
 
-// expected is how many the store must know of, if that can be known of a state that the caller has
-// seen, at fleet time now: the store forgets the number after markLife.
-func (o *ownBatches) expected(seen storage.State, now int64) int64 {
+// expected is how many the store must know of, if it is in the generation that the caller has seen.
+func (o *ownBatches) expected(seen storage.State) int64 {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if seen.Generation != o.generation || now-o.at > int64(markLife/2) {
+	if seen.Generation != o.generation {
 		return 0
 	}
-	return o.most
+	return o.told
 }
 
-// note takes in how many there are with a batch of fleet time now; 0 if it has changed nothing.
-func (o *ownBatches) note(generation, batches, now int64) {
+// note takes in what the store has told. Answers may come in another order than the calls.
+func (o *ownBatches) note(generation uint64, batches int64) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	g := uint64(generation)
-	if batches > 0 && (g > o.generation || g == o.generation && batches > o.most) {
-		o.generation, o.most, o.at = g, batches, now
+	switch {
+	case generation > o.generation:
+		o.generation, o.told = generation, batches
+	case generation == o.generation:
+		o.told = max(o.told, batches)
 	}
 }
 

@@ -27,7 +27,8 @@ func Latest(a, b []State) []State {
 }
 
 // Loss is a store's loss of a shard's data: an aggregator remembered a later state than the one
-// found in the shard. The zero Loss is one of unknown size.
+// found in the shard, or one of its own batches that the shard has not had. The zero Loss is one of
+// unknown size.
 type Loss struct {
 	Remembered, Found State
 }
