@@ -34,7 +34,7 @@ for shard = 0, 15 do
     local fields = redis.call('HGETALL', begin .. 'ledger')
     for i = 1, #fields, 2 do
       local outcome = string.match(fields[i], '%z(%a+)$')
-      if outcome == 'counted' or outcome == 'late' or outcome == 'refused' then
+      if outcome == 'counted' or outcome == 'late' or outcome == 'refused' or outcome == 'overflow' then
         sum = sum + tonumber(fields[i + 1])
       end
     end

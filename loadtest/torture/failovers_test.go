@@ -1,8 +1,14 @@
 package torture
 
 import (
+	"errors"
+	"math"
 	"testing"
 	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/offpath-io/offpath/internal/testing/servers"
 )
 
 // What a master had counted and its successor has not is lost, to the hit, however the master ends.
@@ -96,5 +102,32 @@ func TestFailoverOfKilledMaster(t *testing.T) {
 	}
 	if n := len(f.losses()); n != 2 {
 		t.Errorf("%d losses", n)
+	}
+}
+
+// Hits are in the ledger in whatever column of the equation; what was given back or charged
+// afterwards is told beside it.
+func TestReadNode(t *testing.T) {
+	server, err := servers.StartRedis(t.Context(), servers.RedisOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := redis.NewClient(&redis.Options{Addr: server.Addr()})
+	t.Cleanup(func() {
+		if err := errors.Join(client.Close(), server.Stop()); err != nil {
+			t.Error(err)
+		}
+	})
+	for i, outcome := range []string{"counted", "late", "refused", "overflow", "refunded", "settled"} {
+		n := int64(math.Pow10(i))
+		for shard, name := range []string{"offpath:{0}:ledger", "offpath:{3}:ledger"} {
+			if err := client.HSet(t.Context(), name, "a rule\x00"+outcome, n*int64(1+shard)).Err(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	s := &single{node: &node{admin: client}}
+	if got, err := s.ledger(t.Context()); err != nil || got != 3333 {
+		t.Errorf("%d hits, %v; want 3333", got, err)
 	}
 }

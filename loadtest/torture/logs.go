@@ -86,13 +86,10 @@ func (c *campaign) lifeRows() [][]string {
 	return rows
 }
 
-// ledgerRows are the changes of each node's role and ledger, where Redis has replicas.
+// ledgerRows are the changes of each node's role and ledger.
 func (c *campaign) ledgerRows() [][]string {
 	rows := [][]string{{"at", "node", "master", "synced", "ledger"}}
-	books := c.fleet.store.failovers()
-	if books == nil {
-		return rows
-	}
+	books := c.fleet.store.readings()
 	books.mu.Lock()
 	defer books.mu.Unlock()
 	for _, n := range c.fleet.store.nodes() {

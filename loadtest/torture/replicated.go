@@ -19,6 +19,7 @@ func newReplicated(f *fleet) replicated {
 
 func (s *replicated) nodes() []*node        { return s.all }
 func (s *replicated) failovers() *failovers { return s.books }
+func (s *replicated) readings() *failovers  { return s.books }
 
 func (s *replicated) ledger(ctx context.Context) (sum int64, err error) {
 	for _, n := range s.all {

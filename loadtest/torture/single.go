@@ -10,11 +10,12 @@ import (
 type single struct {
 	fleet *fleet
 	node  *node
+	seen  *failovers // only what it had when
 }
 
 func startSingle(ctx context.Context, f *fleet) (*single, error) {
 	n, err := f.startNode(ctx, "redis", nil)
-	return &single{f, n}, err
+	return &single{f, n, newFailovers()}, err
 }
 
 func (s *single) nodes() []*node                      { return []*node{s.node} }
@@ -22,6 +23,7 @@ func (s *single) inSync(context.Context) error        { return nil }
 func (s *single) whole(context.Context) error         { return nil }
 func (s *single) rejoin(context.Context, *node) error { return nil }
 func (s *single) failovers() *failovers               { return nil }
+func (s *single) readings() *failovers                { return s.seen }
 func (s *single) failover(context.Context, int) (*node, error) {
 	return nil, errors.New("there is nobody to take over")
 }

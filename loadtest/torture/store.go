@@ -47,6 +47,8 @@ type store interface {
 	failover(ctx context.Context, target int) (*node, error)
 	// failovers are what became of masters; nil if there is nobody else to become one.
 	failovers() *failovers
+	// readings are what nodes had in their ledgers when.
+	readings() *failovers
 }
 
 // startStore starts Redis as the mode has it.

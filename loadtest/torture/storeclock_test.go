@@ -84,7 +84,7 @@ func TestWitnesses(t *testing.T) {
 	client := redis.NewClient(&redis.Options{Addr: server.Addr()})
 	t.Cleanup(func() { must(client.Close()) })
 	f := &fleet{aggregators: parts}
-	f.store = &single{f, &node{admin: client}}
+	f.store = &single{fleet: f, node: &node{admin: client}}
 	s := &storm{fleet: f}
 	free := func() bool {
 		for _, p := range parts {

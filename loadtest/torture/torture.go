@@ -148,12 +148,11 @@ func (c *campaign) run(ctx context.Context) (found.Result, error) {
 	c.clock = watchClock(watching)
 	c.samples.clockAhead = c.storm.clockAhead
 	c.samples.watch(watching, c.fleet.daemons())
-	if books := c.fleet.store.failovers(); books != nil {
-		books.allowed = c.traffic.allowedBetween
-		watching, end := context.WithCancel(context.WithoutCancel(ctx))
-		defer end() // not before the last ledger
-		books.watch(watching, c.fleet.store.nodes())
-	}
+	books := c.fleet.store.readings()
+	books.allowed = c.traffic.allowedBetween
+	reading, end := context.WithCancel(context.WithoutCancel(ctx))
+	defer end() // not before the last ledger
+	books.watch(reading, c.fleet.store.nodes())
 	var drivers sync.WaitGroup
 	for i, s := range streams {
 		drivers.Go(func() { c.traffic.drive(driving, s, c.o.Seed<<8+uint64(i)) })
