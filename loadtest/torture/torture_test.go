@@ -482,6 +482,7 @@ func TestJudgeVisible(t *testing.T) {
 	failover := func(hits int64) found.Fault {
 		return found.Fault{Kind: "failover", Target: "redis-0", For: 11, Detail: "promoted after 0.2 s: " + hitsLost(hits)}
 	}
+	cut := found.Fault{Kind: "cut", Target: "checker-1", Detail: "1 connections"}
 	for _, tt := range []struct {
 		what  string
 		fault found.Fault
@@ -496,6 +497,9 @@ func TestJudgeVisible(t *testing.T) {
 		{"frozen for a moment", found.Fault{Kind: "pause", Target: "checker-1", For: 1}, map[string]float64{}, false},
 		{"a server of three", found.Fault{Kind: "kill", Target: "nats-1"}, map[string]float64{}, false},
 		{"its clock", found.Fault{Kind: "clock", Target: "checker-1"}, map[string]float64{}, true},
+		{"a cut", cut, map[string]float64{"offpath_nats_reconnects_total": 1}, false},
+		{"one that is not shown", cut, map[string]float64{}, true},
+		{"one of a process that ended before it was asked", cut, map[string]float64{"process_start_time_seconds": 2}, false},
 		{"rules", found.Fault{Kind: "rules", Target: "rules", For: 2}, map[string]float64{"offpath_rules_loads_total": 1}, false},
 		{"a failover", failover(20), map[string]float64{}, true},
 		{"one that is seen", failover(20), map[string]float64{"offpath_store_losses_total": 1}, false},
@@ -525,7 +529,8 @@ func TestJudgeVisible(t *testing.T) {
 }
 
 // What has moved is seen by what a part answered before, and later. It counts what it told before it
-// fell silent, and not an answer that it was asked for before, and that may tell of both.
+// fell silent, and not an answer that it was asked for before, and that may tell of both. What was to
+// be seen is unseen if the next one to answer is another process.
 func TestMoved(t *testing.T) {
 	c, p := recorded(), new(part)
 	at := func(from, until, n float64) sample {
@@ -549,6 +554,11 @@ func TestMoved(t *testing.T) {
 	} {
 		if s.moved(p, tt.of, c.at(tt.from), c.at(tt.until)) != tt.moved {
 			t.Errorf("%s from %g to %g s: moved is not %v", tt.of.metric, tt.from, tt.until, tt.moved)
+		}
+	}
+	for at, ended := range map[float64]bool{7: false, 10: true, 11.5: false, 12.5: true, 14: true, 15.2: false, 16: false} {
+		if s.endedUnseen(p, c.at(at)) != ended {
+			t.Errorf("at %g s: that it ended unseen is not %v", at, ended)
 		}
 	}
 }

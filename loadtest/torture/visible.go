@@ -238,7 +238,8 @@ func (s *samples) clockWrong(p *part, from, until time.Time) bool {
 	return slices.ContainsFunc(s.around(p, from, until), func(one sample) bool { return one.ahead.Abs() > mostOff })
 }
 
-// underWay is how long a report may be on its way, if nothing goes wrong.
+// underWay is how long a report, or the notice of a lost connection, may be on its way, if nothing
+// goes wrong.
 const underWay = 100 * time.Millisecond
 
 // around are the samples from the last answer before a time to the first one after another.
@@ -282,6 +283,19 @@ func (s *samples) moved(p *part, of signal, from, until time.Time) bool {
 	return false
 }
 
+// endedUnseen says whether the process that a part was at a time ended before it could tell: the
+// first answer that was asked for long enough after it is another one's.
+func (s *samples) endedUnseen(p *part, at time.Time) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	seen := s.around(p, at, at.Add(underWay))
+	if len(seen) == 0 {
+		return false
+	}
+	before, after := seen[0].values, seen[len(seen)-1].values
+	return before != nil && after != nil && before[started.metric] != after[started.metric]
+}
+
 // judgeVisible looks whether each fault is seen in metrics.
 func (c *campaign) judgeVisible() {
 	for _, f := range c.result.Faults {
@@ -306,7 +320,8 @@ func (c *campaign) sees(look sight, f found.Fault) bool {
 		until = until.Add(seenWithin)
 	}
 	shows := func(p *part) bool {
-		return slices.ContainsFunc(look.any, func(of signal) bool { return c.samples.moved(p, of, from, until) })
+		// A connection that is cut is forgotten with the process.
+		return Kind(f.Kind) == Cut && c.samples.endedUnseen(p, from) || slices.ContainsFunc(look.any, func(of signal) bool { return c.samples.moved(p, of, from, until) })
 	}
 	return slices.ContainsFunc(c.fleet.daemons(), func(p *part) bool {
 		whose := look.whose == "" && strings.HasPrefix(f.Target, p.name) ||
