@@ -60,6 +60,7 @@ func draw(random *rand.Rand, of []Kind, round time.Duration) (faults []fault) {
 type storm struct {
 	fleet   *fleet
 	traffic *traffic
+	samples *samples
 	start   time.Time
 
 	mu         sync.Mutex
@@ -162,16 +163,20 @@ func (s *storm) end(ctx context.Context, f fault, run *found.Fault) error {
 func (s *storm) replace(
 	ctx context.Context, p *part, by Kind, after time.Duration, before func() error,
 ) error {
+	var m map[string]float64 // what goes with it
+	var err error
+	since := time.Now()
+	if p.admin != "" {
+		m, err = s.samples.take(context.Background(), p)
+	}
 	var held int64
 	if checker := slices.Index(s.fleet.checkers, p); checker >= 0 {
-		since := time.Now()
-		m, err := p.metrics(context.Background())
 		if err != nil {
 			return err
 		}
 		held = int64(m["offpath_hits_pending"] + m["offpath_hits_in_flight"])
 		s.mu.Lock()
-		s.dropped += dropped(m) // its counts go with it
+		s.dropped += dropped(m)
 		s.mu.Unlock()
 		defer func() { // what it took in after that is known only now
 			p.mu.Lock()
@@ -183,7 +188,7 @@ func (s *storm) replace(
 	}
 	_, dial, _ := p.current()
 	p.ends(held)
-	told, err := p.log.len(), error(nil)
+	told := p.log.len()
 	if by == Kill {
 		err = p.program.Kill()
 	} else {

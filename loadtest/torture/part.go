@@ -109,6 +109,15 @@ func (p *part) lived(from, until time.Time) bool {
 	return false
 }
 
+// endedIn says whether a life of the part ended in a time.
+func (p *part) endedIn(from, until time.Time) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.ContainsFunc(p.lives, func(l life) bool {
+		return !l.until.IsZero() && l.until.After(from) && l.until.Before(until)
+	})
+}
+
 // livesIn counts the lives that overlap a time.
 func (p *part) livesIn(from, until time.Time) (n int) {
 	p.mu.Lock()

@@ -101,7 +101,7 @@ func Run(ctx context.Context, o Options) (result found.Result, err error) {
 	c.result = found.Result{Mode: string(o.Mode), Seed: o.Seed, Command: o.command()}
 	c.traffic = &traffic{checkers: f.checkers, start: c.start}
 	c.storm = &storm{
-		fleet: f, traffic: c.traffic, start: c.start, active: map[int]func(*wire) link.Faults{},
+		fleet: f, traffic: c.traffic, samples: c.samples, start: c.start, active: map[int]func(*wire) link.Faults{},
 		limits: []newLimit{{c.start, changingLimits[0]}}, settle: settle, ahead: map[string]time.Duration{},
 	}
 	if o.Untimed {

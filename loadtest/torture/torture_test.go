@@ -482,7 +482,10 @@ func TestJudgeVisible(t *testing.T) {
 	failover := func(hits int64) found.Fault {
 		return found.Fault{Kind: "failover", Target: "redis-0", For: 11, Detail: "promoted after 0.2 s: " + hitsLost(hits)}
 	}
-	cut := found.Fault{Kind: "cut", Target: "checker-1", Detail: "1 connections"}
+	cut := found.Fault{Kind: "cut", Target: "checker-1", Detail: "1 connections", At: 10}
+	ended := cut
+	ended.At = 10.45 // its life ends at 10.5
+	another := map[string]float64{"process_start_time_seconds": 2}
 	for _, tt := range []struct {
 		what  string
 		fault found.Fault
@@ -497,9 +500,12 @@ func TestJudgeVisible(t *testing.T) {
 		{"frozen for a moment", found.Fault{Kind: "pause", Target: "checker-1", For: 1}, map[string]float64{}, false},
 		{"a server of three", found.Fault{Kind: "kill", Target: "nats-1"}, map[string]float64{}, false},
 		{"its clock", found.Fault{Kind: "clock", Target: "checker-1"}, map[string]float64{}, true},
-		{"a cut", cut, map[string]float64{"offpath_nats_reconnects_total": 1}, false},
-		{"one that is not shown", cut, map[string]float64{}, true},
-		{"one of a process that ended before it was asked", cut, map[string]float64{"process_start_time_seconds": 2}, false},
+		{"frozen, and another one answers", found.Fault{Kind: "pause", Target: "checker-1", For: 3}, another, true},
+		{"a cut", cut, map[string]float64{"offpath_nats_reconnects_total": 6}, false},
+		{"one that is not shown", cut, map[string]float64{"offpath_nats_reconnects_total": 5}, true},
+		{"one that is not shown by a process that has ended since", cut, another, true},
+		{"one that is shown by the next", cut, map[string]float64{"process_start_time_seconds": 2, "offpath_nats_reconnects_total": 5}, false},
+		{"one of a process that ended at once", ended, another, false},
 		{"rules", found.Fault{Kind: "rules", Target: "rules", For: 2}, map[string]float64{"offpath_rules_loads_total": 1}, false},
 		{"a failover", failover(20), map[string]float64{}, true},
 		{"one that is seen", failover(20), map[string]float64{"offpath_store_losses_total": 1}, false},
@@ -507,7 +513,8 @@ func TestJudgeVisible(t *testing.T) {
 	} {
 		c := recorded()
 		c.fleet.aggregators = []*part{{name: "aggregator-0"}}
-		tt.fault.At = 10
+		tt.fault.At = max(tt.fault.At, 10)
+		c.fleet.checkers[1].lives[0].until = c.at(10.5)
 		c.result.Faults = []found.Fault{tt.fault}
 		c.samples = &samples{list: map[*part][]sample{}}
 		for i, p := range c.fleet.daemons() {
@@ -516,7 +523,7 @@ func TestJudgeVisible(t *testing.T) {
 				after = tt.moves
 			}
 			c.samples.list[p] = []sample{
-				{at: c.at(9), until: c.at(9), values: map[string]float64{}},
+				{at: c.at(9), until: c.at(9), values: map[string]float64{"offpath_nats_reconnects_total": 5}},
 				{at: c.at(11), until: c.at(11), values: after},
 				{at: c.at(50), until: c.at(50), values: map[string]float64{}},
 			}
@@ -529,8 +536,7 @@ func TestJudgeVisible(t *testing.T) {
 }
 
 // What has moved is seen by what a part answered before, and later. It counts what it told before it
-// fell silent, and not an answer that it was asked for before, and that may tell of both. What was to
-// be seen is unseen if the next one to answer is another process.
+// fell silent, and not an answer that it was asked for before, and that may tell of both.
 func TestMoved(t *testing.T) {
 	c, p := recorded(), new(part)
 	at := func(from, until, n float64) sample {
@@ -540,9 +546,12 @@ func TestMoved(t *testing.T) {
 		}
 		return one
 	}
-	s := &samples{list: map[*part][]sample{p: {
-		at(8, 8, 1), at(9, 9.5, 0), at(11, 11, 2), at(12, 12, 2), at(13, 15, 3), at(15.5, 15.5, 3),
-	}}}
+	s := &samples{list: map[*part][]sample{}}
+	for _, one := range []sample{ // two may ask at a time
+		at(8, 8, 1), at(9, 9.5, 0), at(12, 12, 2), at(11, 11, 2), at(15.5, 15.5, 3), at(13, 15, 3),
+	} {
+		s.keep(p, one)
+	}
 	for _, tt := range []struct {
 		of          signal
 		from, until float64
@@ -554,11 +563,6 @@ func TestMoved(t *testing.T) {
 	} {
 		if s.moved(p, tt.of, c.at(tt.from), c.at(tt.until)) != tt.moved {
 			t.Errorf("%s from %g to %g s: moved is not %v", tt.of.metric, tt.from, tt.until, tt.moved)
-		}
-	}
-	for at, ended := range map[float64]bool{7: false, 10: true, 11.5: false, 12.5: true, 14: true, 15.2: false, 16: false} {
-		if s.endedUnseen(p, c.at(at)) != ended {
-			t.Errorf("at %g s: that it ended unseen is not %v", at, ended)
 		}
 	}
 }

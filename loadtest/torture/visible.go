@@ -130,18 +130,20 @@ func (s *samples) watch(ctx context.Context, parts []*part) {
 	for _, p := range parts {
 		go func() {
 			for ctx.Err() == nil {
-				s.take(ctx, p)
+				within, cancel := context.WithTimeout(ctx, time.Second)
+				_, _ = s.take(within, p) // one that does not answer is a sample, too
+				cancel()
 				lasts(ctx, sampleEvery)
 			}
 		}()
 	}
 }
 
-func (s *samples) take(ctx context.Context, p *part) {
-	ctx, cancel := context.WithTimeout(ctx, time.Second)
-	defer cancel()
+// take reads a part's metrics, and keeps a sample of them.
+func (s *samples) take(ctx context.Context, p *part) (map[string]float64, error) {
 	one := sample{at: time.Now()}
-	if m, err := p.metrics(ctx); err == nil {
+	m, err := p.metrics(ctx)
+	if err == nil {
 		one.values = map[string]float64{}
 		for _, look := range sights {
 			for _, signal := range look.any {
@@ -152,9 +154,17 @@ func (s *samples) take(ctx context.Context, p *part) {
 		one.ahead = s.clockAhead(p.name) + time.Duration(m["offpath_clock_offset_seconds"]*float64(time.Second))
 	}
 	one.until = time.Now()
+	s.keep(p, one)
+	return m, err
+}
+
+// keep adds a sample to those of a part, in the order of their questions.
+func (s *samples) keep(p *part, one sample) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.list[p] = append(s.list[p], one)
+	all := s.list[p]
+	place, _ := slices.BinarySearchFunc(all, one.at, func(a sample, t time.Time) int { return a.at.Compare(t) })
+	s.list[p] = slices.Insert(all, place, one)
 }
 
 // hitStates are where a checker says that its hits are: what begins the series of each.
@@ -262,7 +272,7 @@ func (s *samples) around(p *part, from, until time.Time) []sample {
 }
 
 // moved says whether a signal of a part changed in a time. One that did not answer changed only
-// whether it is up; what changed meanwhile is seen at its next answer.
+// whether it is up; what changed meanwhile is seen at its next answer. Another process counts from 0.
 func (s *samples) moved(p *part, of signal, from, until time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -275,25 +285,17 @@ func (s *samples) moved(p *part, of signal, from, until time.Time) bool {
 			return true
 		case one.values == nil:
 			continue
-		case before != nil && one.values[of.metric] != before[of.metric]:
+		}
+		was := before[of.metric]
+		if strings.HasSuffix(of.metric, "_total") && one.values[started.metric] != before[started.metric] {
+			was = 0
+		}
+		if before != nil && one.values[of.metric] != was {
 			return true
 		}
 		before = one.values
 	}
 	return false
-}
-
-// endedUnseen says whether the process that a part was at a time ended before it could tell: the
-// first answer that was asked for long enough after it is another one's.
-func (s *samples) endedUnseen(p *part, at time.Time) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	seen := s.around(p, at, at.Add(underWay))
-	if len(seen) == 0 {
-		return false
-	}
-	before, after := seen[0].values, seen[len(seen)-1].values
-	return before != nil && after != nil && before[started.metric] != after[started.metric]
 }
 
 // judgeVisible looks whether each fault is seen in metrics.
@@ -319,9 +321,13 @@ func (c *campaign) sees(look sight, f found.Fault) bool {
 	if c.o.Untimed {
 		until = until.Add(seenWithin)
 	}
+	notice := underWay
+	if c.o.Untimed {
+		notice = time.Second
+	}
 	shows := func(p *part) bool {
-		// A connection that is cut is forgotten with the process.
-		return Kind(f.Kind) == Cut && c.samples.endedUnseen(p, from) || slices.ContainsFunc(look.any, func(of signal) bool { return c.samples.moved(p, of, from, until) })
+		// Processes tell all that they know before they are ended, but may not know it yet.
+		return Kind(f.Kind) == Cut && p.endedIn(from, from.Add(notice)) || slices.ContainsFunc(look.any, func(of signal) bool { return c.samples.moved(p, of, from, until) })
 	}
 	return slices.ContainsFunc(c.fleet.daemons(), func(p *part) bool {
 		whose := look.whose == "" && strings.HasPrefix(f.Target, p.name) ||
