@@ -17,8 +17,8 @@ import (
 const (
 	// gather is how long a report waits for others to be applied with. Checkers report at common
 	// moments, so the answer to the first of them would lack the hits of the others. Without a
-	// wait, 8 checkers with bursts of 50 times their limit decide 3.4 % of hits wrongly, with 1 ms
-	// 2.0 %, with 2 ms 1.8 % (means of 7 seeds of loadtest sim burst --load 50 --delay 2ms).
+	// wait, 8 checkers with bursts of 50 times their limit decide 1.7 % of hits wrongly, with 1 ms
+	// or 2 ms 0.8 % (means of 7 seeds of loadtest sim burst --load 50 --delay 2ms).
 	gather = 2 * time.Millisecond
 	// gatherLeases is the same for a lease request, whose callers may be waiting for permits.
 	gatherLeases = time.Millisecond
