@@ -163,17 +163,13 @@ func (s *storm) end(ctx context.Context, f fault, run *found.Fault) error {
 func (s *storm) replace(
 	ctx context.Context, p *part, by Kind, after time.Duration, before func() error,
 ) error {
-	var m map[string]float64 // what goes with it
-	var err error
-	since := time.Now()
-	if p.admin != "" {
-		m, err = s.samples.take(context.Background(), p)
-	}
 	var held int64
+	since := time.Now()
+	m, err := s.lastWords(p)
+	if err != nil {
+		return err
+	}
 	if checker := slices.Index(s.fleet.checkers, p); checker >= 0 {
-		if err != nil {
-			return err
-		}
 		held = int64(m["offpath_hits_pending"] + m["offpath_hits_in_flight"])
 		s.mu.Lock()
 		s.dropped += dropped(m)
@@ -214,6 +210,20 @@ func (s *storm) replace(
 		return err
 	}
 	return p.restart(context.Background())
+}
+
+// lastWords are the metrics of a process that is about to end, as a sample. A checker has to answer,
+// since its counts go with it; an aggregator need not.
+func (s *storm) lastWords(p *part) (map[string]float64, error) {
+	switch partKind(p.name) {
+	case "checker":
+		return s.samples.take(context.Background(), p)
+	case "aggregator":
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		_, _ = s.samples.take(ctx, p)
+	}
+	return nil, nil
 }
 
 // cut resets all connections of a part, once.

@@ -109,13 +109,17 @@ func (p *part) lived(from, until time.Time) bool {
 	return false
 }
 
-// endedIn says whether a life of the part ended in a time.
-func (p *part) endedIn(from, until time.Time) bool {
+// lifeAt is the life that the part was in at a time; false if in none.
+func (p *part) lifeAt(at time.Time) (life, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return slices.ContainsFunc(p.lives, func(l life) bool {
-		return !l.until.IsZero() && l.until.After(from) && l.until.Before(until)
+	i := slices.IndexFunc(p.lives, func(l life) bool {
+		return !l.from.After(at) && (l.until.IsZero() || !l.until.Before(at))
 	})
+	if i < 0 {
+		return life{}, false
+	}
+	return p.lives[i], true
 }
 
 // livesIn counts the lives that overlap a time.

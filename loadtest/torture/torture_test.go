@@ -3,6 +3,8 @@ package torture
 import (
 	"fmt"
 	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -482,10 +484,11 @@ func TestJudgeVisible(t *testing.T) {
 	failover := func(hits int64) found.Fault {
 		return found.Fault{Kind: "failover", Target: "redis-0", For: 11, Detail: "promoted after 0.2 s: " + hitsLost(hits)}
 	}
-	cut := found.Fault{Kind: "cut", Target: "checker-1", Detail: "1 connections", At: 10}
-	ended := cut
-	ended.At = 10.45 // its life ends at 10.5
+	cut := found.Fault{Kind: "cut", Target: "checker-1", Detail: "1 connections"}
 	another := map[string]float64{"process_start_time_seconds": 2}
+	anotherWith := func(metric string, n float64) map[string]float64 {
+		return map[string]float64{"process_start_time_seconds": 2, metric: n}
+	}
 	for _, tt := range []struct {
 		what  string
 		fault found.Fault
@@ -503,18 +506,19 @@ func TestJudgeVisible(t *testing.T) {
 		{"frozen, and another one answers", found.Fault{Kind: "pause", Target: "checker-1", For: 3}, another, true},
 		{"a cut", cut, map[string]float64{"offpath_nats_reconnects_total": 6}, false},
 		{"one that is not shown", cut, map[string]float64{"offpath_nats_reconnects_total": 5}, true},
-		{"one that is not shown by a process that has ended since", cut, another, true},
-		{"one that is shown by the next", cut, map[string]float64{"process_start_time_seconds": 2, "offpath_nats_reconnects_total": 5}, false},
-		{"one of a process that ended at once", ended, another, false},
+		{"one of which only the next process says something", cut, another, true},
 		{"rules", found.Fault{Kind: "rules", Target: "rules", For: 2}, map[string]float64{"offpath_rules_loads_total": 1}, false},
-		{"a failover", failover(20), map[string]float64{}, true},
+		{"rules that only a start loads", found.Fault{Kind: "rules", Target: "rules", For: 2}, anotherWith("offpath_rules_loads_total", 1), true},
+		{"secrets that only a start loads", found.Fault{Kind: "secrets", Target: "nats"}, anotherWith("offpath_files_loads_total", 3), true},
+		{"one that has failed over, at a start", failover(20), anotherWith("offpath_apply_seconds", 0), true},
+		{"the same, slowly", failover(20), anotherWith("offpath_apply_seconds", 1), false},
+		{"a failover", failover(20), map[string]float64{"offpath_apply_seconds": 4}, true},
 		{"one that is seen", failover(20), map[string]float64{"offpath_store_losses_total": 1}, false},
-		{"one that loses nothing", failover(0), map[string]float64{}, false},
+		{"one that loses nothing", failover(0), map[string]float64{"offpath_apply_seconds": 4}, false},
 	} {
 		c := recorded()
 		c.fleet.aggregators = []*part{{name: "aggregator-0"}}
-		tt.fault.At = max(tt.fault.At, 10)
-		c.fleet.checkers[1].lives[0].until = c.at(10.5)
+		tt.fault.At = 10
 		c.result.Faults = []found.Fault{tt.fault}
 		c.samples = &samples{list: map[*part][]sample{}}
 		for i, p := range c.fleet.daemons() {
@@ -523,7 +527,7 @@ func TestJudgeVisible(t *testing.T) {
 				after = tt.moves
 			}
 			c.samples.list[p] = []sample{
-				{at: c.at(9), until: c.at(9), values: map[string]float64{"offpath_nats_reconnects_total": 5}},
+				{at: c.at(9), until: c.at(9), values: map[string]float64{"offpath_nats_reconnects_total": 5, "offpath_apply_seconds": 4}},
 				{at: c.at(11), until: c.at(11), values: after},
 				{at: c.at(50), until: c.at(50), values: map[string]float64{}},
 			}
@@ -531,6 +535,74 @@ func TestJudgeVisible(t *testing.T) {
 		c.judgeVisible()
 		if bad := len(c.result.Violations) > 0; bad != tt.bad {
 			t.Errorf("%s: %+v", tt.what, c.result.Violations)
+		}
+	}
+}
+
+// A cut need not be shown by a process that was not connected yet, or ended before it could know.
+func TestCutsThatNobodyCanShow(t *testing.T) {
+	for _, tt := range []struct {
+		what    string
+		cut     float64
+		until   float64 // its end, after which another one starts at 20
+		last    float64 // when it was asked last
+		untimed bool
+		bad     bool
+	}{
+		{"it lives on", 10, 15, 15, false, true},
+		{"it is asked before it ends", 10, 10.2, 10.2, false, true},
+		{"it ends at once", 10, 10.05, 10.05, false, false},
+		{"the same, untimed", 10, 10.2, 10.2, true, false},
+		{"it does not answer any more", 10, 10.2, 9.9, false, false},
+		{"it is about to end", 10, 9.9, 9.9, false, false},
+		{"it has just started", 20.2, 10, 10, false, false},
+		{"it started before", 20.6, 10, 10, false, true},
+	} {
+		c := recorded()
+		c.o.Untimed = tt.untimed
+		p := c.fleet.checkers[1]
+		p.lives = []life{{span: span{c.at(0), c.at(tt.until)}}, {span: span{from: c.at(20)}}}
+		c.samples = &samples{list: map[*part][]sample{}}
+		for _, at := range []float64{9, tt.last, 21, 22} {
+			start := 1.0
+			if at > 20 {
+				start = 2
+			}
+			c.samples.keep(p, sample{at: c.at(at), until: c.at(at), values: map[string]float64{
+				"process_start_time_seconds": start, "offpath_nats_connected": 1,
+			}})
+		}
+		c.result.Faults = []found.Fault{{Kind: "cut", Target: p.name, Detail: "1 connections", At: tt.cut}}
+		c.judgeVisible()
+		if bad := len(c.result.Violations) > 0; bad != tt.bad {
+			t.Errorf("%s: %+v", tt.what, c.result.Violations)
+		}
+	}
+}
+
+// A process is asked before it is ended: a checker has to answer, since its counts go with it.
+func TestLastWords(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprintln(w, "offpath_hits_pending 3")
+	}))
+	defer server.Close()
+	s := &storm{samples: &samples{list: map[*part][]sample{}, clockAhead: func(string) time.Duration { return 0 }}}
+	for _, tt := range []struct {
+		name, admin string
+		pending     float64
+		samples     int
+		fails       bool
+	}{
+		{"checker-0", server.Listener.Addr().String(), 3, 1, false},
+		{"checker-1", "127.0.0.1:1", 0, 1, true},
+		{"aggregator-0", server.Listener.Addr().String(), 0, 1, false},
+		{"aggregator-1", "127.0.0.1:1", 0, 1, false},
+		{"nats-0", "", 0, 0, false},
+	} {
+		p := &part{name: tt.name, admin: tt.admin}
+		m, err := s.lastWords(p)
+		if m["offpath_hits_pending"] != tt.pending || (err != nil) != tt.fails || len(s.samples.list[p]) != tt.samples {
+			t.Errorf("%s: %v, %v, and %d samples", tt.name, m, err, len(s.samples.list[p]))
 		}
 	}
 }
@@ -548,7 +620,7 @@ func TestMoved(t *testing.T) {
 	}
 	s := &samples{list: map[*part][]sample{}}
 	for _, one := range []sample{ // two may ask at a time
-		at(8, 8, 1), at(9, 9.5, 0), at(12, 12, 2), at(11, 11, 2), at(15.5, 15.5, 3), at(13, 15, 3),
+		at(8, 8, 1), at(9, 9.5, 0), at(12, 12, 2), at(11, 11, 2), at(14.5, 14.6, 3), at(13, 15, 3), at(15.5, 15.5, 3),
 	} {
 		s.keep(p, one)
 	}

@@ -17,11 +17,12 @@ import (
 type signal struct {
 	metric string // as docs/reliability.md names it
 	value  func(m map[string]float64) float64
+	counts bool // from 0, or from what a start has added
 }
 
 func of(series string) signal {
 	metric, _, _ := strings.Cut(series, "{")
-	return signal{metric, func(m map[string]float64) float64 { return m[series] }}
+	return signal{metric, func(m map[string]float64) float64 { return m[series] }, strings.HasSuffix(metric, "_total")}
 }
 
 // What faults move.
@@ -30,7 +31,7 @@ var (
 	connected = of("offpath_nats_connected")
 	again     = of("offpath_nats_reconnects_total")
 	fresh     = of(`offpath_freshness{state="fresh"}`)
-	silent    = signal{"offpath_refresh_age_seconds", func(m map[string]float64) float64 {
+	silent    = signal{metric: "offpath_refresh_age_seconds", value: func(m map[string]float64) float64 {
 		return min(float64(int64(m["offpath_refresh_age_seconds"])), 1) // a second or not
 	}}
 	repeated = of(`offpath_reports_total{outcome="repeated"}`)
@@ -42,16 +43,16 @@ var (
 	unlease  = of("offpath_lease_errors_total")
 	overflow = of("offpath_overflow_keys_total")
 	losses   = of("offpath_store_losses_total")
-	offset   = signal{"offpath_store_clock_offset_seconds", func(m map[string]float64) float64 {
+	offset   = signal{metric: "offpath_store_clock_offset_seconds", value: func(m map[string]float64) float64 {
 		return float64(int64(m["offpath_store_clock_offset_seconds"] * 20)) // it creeps
 	}}
 	slowly = signal{"offpath_apply_seconds", func(m map[string]float64) float64 {
 		return m["offpath_apply_seconds_count"] - m[`offpath_apply_seconds_bucket{le="0.128"}`]
-	}}
+	}, true}
 	loads = of("offpath_rules_loads_total")
 	files = of("offpath_files_loads_total")
 	// up is Prometheus' own: whether a process answered at all.
-	up = signal{"up", func(map[string]float64) float64 { return 1 }}
+	up = signal{metric: "up", value: func(map[string]float64) float64 { return 1 }}
 )
 
 const everybody = "everybody"
@@ -272,7 +273,7 @@ func (s *samples) around(p *part, from, until time.Time) []sample {
 }
 
 // moved says whether a signal of a part changed in a time. One that did not answer changed only
-// whether it is up; what changed meanwhile is seen at its next answer. Another process counts from 0.
+// whether it is up; what changed meanwhile is seen at its next answer. Another process counts anew.
 func (s *samples) moved(p *part, of signal, from, until time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -286,16 +287,33 @@ func (s *samples) moved(p *part, of signal, from, until time.Time) bool {
 		case one.values == nil:
 			continue
 		}
-		was := before[of.metric]
-		if strings.HasSuffix(of.metric, "_total") && one.values[started.metric] != before[started.metric] {
+		was, is := before[of.metric], one.values[of.metric]
+		if of.counts && one.values[started.metric] != before[started.metric] {
 			was = 0
+			if of.metric == loads.metric || of.metric == files.metric {
+				was = is // a start loads, too
+			}
 		}
-		if before != nil && one.values[of.metric] != was {
+		if before != nil && is != was {
 			return true
 		}
 		before = one.values
 	}
 	return false
+}
+
+// couldShow says whether a process of the part could show that its connections were cut at a time:
+// one that was connected by then, and was asked when it must have noticed, or has not ended since.
+func (s *samples) couldShow(p *part, cut time.Time, notice time.Duration) bool {
+	l, ok := p.lifeAt(cut)
+	if !ok || l.from.After(cut.Add(-sampleEvery)) {
+		return false
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return l.until.IsZero() || slices.ContainsFunc(s.list[p], func(one sample) bool {
+		return one.values != nil && !one.at.Before(cut.Add(notice)) && !one.at.After(l.until)
+	})
 }
 
 // judgeVisible looks whether each fault is seen in metrics.
@@ -317,17 +335,12 @@ func (c *campaign) judgeVisible() {
 
 // sees says whether a part that is to show a fault does.
 func (c *campaign) sees(look sight, f found.Fault) bool {
-	from, until := c.time(f.At), c.time(f.At+f.For).Add(seenWithin)
+	from, until, notice := c.time(f.At), c.time(f.At+f.For).Add(seenWithin), underWay
 	if c.o.Untimed {
-		until = until.Add(seenWithin)
-	}
-	notice := underWay
-	if c.o.Untimed {
-		notice = time.Second
+		until, notice = until.Add(seenWithin), time.Second
 	}
 	shows := func(p *part) bool {
-		// Processes tell all that they know before they are ended, but may not know it yet.
-		return Kind(f.Kind) == Cut && p.endedIn(from, from.Add(notice)) || slices.ContainsFunc(look.any, func(of signal) bool { return c.samples.moved(p, of, from, until) })
+		return Kind(f.Kind) == Cut && !c.samples.couldShow(p, from, notice) || slices.ContainsFunc(look.any, func(of signal) bool { return c.samples.moved(p, of, from, until) })
 	}
 	return slices.ContainsFunc(c.fleet.daemons(), func(p *part) bool {
 		whose := look.whose == "" && strings.HasPrefix(f.Target, p.name) ||
