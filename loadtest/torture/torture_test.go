@@ -510,6 +510,8 @@ func TestJudgeVisible(t *testing.T) {
 		{"rules", found.Fault{Kind: "rules", Target: "rules", For: 2}, map[string]float64{"offpath_rules_loads_total": 1}, false},
 		{"rules that only a start loads", found.Fault{Kind: "rules", Target: "rules", For: 2}, anotherWith("offpath_rules_loads_total", 1), true},
 		{"secrets that only a start loads", found.Fault{Kind: "secrets", Target: "nats"}, anotherWith("offpath_files_loads_total", 3), true},
+		{"those of Redis", found.Fault{Kind: "secrets", Target: "redis"}, map[string]float64{}, true},
+		{"the same, while no aggregator was there", found.Fault{Kind: "secrets", Target: "redis", At: 60}, map[string]float64{}, false},
 		{"one that has failed over, at a start", failover(20), anotherWith("offpath_apply_seconds", 0), true},
 		{"the same, slowly", failover(20), anotherWith("offpath_apply_seconds", 1), false},
 		{"a failover", failover(20), map[string]float64{"offpath_apply_seconds": 4}, true},
@@ -517,8 +519,8 @@ func TestJudgeVisible(t *testing.T) {
 		{"one that loses nothing", failover(0), map[string]float64{"offpath_apply_seconds": 4}, false},
 	} {
 		c := recorded()
-		c.fleet.aggregators = []*part{{name: "aggregator-0"}}
-		tt.fault.At = 10
+		c.fleet.aggregators = []*part{{name: "aggregator-0", lives: []life{{span: span{c.at(0), c.at(60.5)}}}}}
+		tt.fault.At = max(tt.fault.At, 10)
 		c.result.Faults = []found.Fault{tt.fault}
 		c.samples = &samples{list: map[*part][]sample{}}
 		for i, p := range c.fleet.daemons() {
@@ -546,17 +548,19 @@ func TestCutsThatNobodyCanShow(t *testing.T) {
 		cut     float64
 		until   float64 // its end, after which another one starts at 20
 		last    float64 // when it was asked last
+		silent  bool    // then
 		untimed bool
 		bad     bool
 	}{
-		{"it lives on", 10, 15, 15, false, true},
-		{"it is asked before it ends", 10, 10.2, 10.2, false, true},
-		{"it ends at once", 10, 10.05, 10.05, false, false},
-		{"the same, untimed", 10, 10.2, 10.2, true, false},
-		{"it does not answer any more", 10, 10.2, 9.9, false, false},
-		{"it is about to end", 10, 9.9, 9.9, false, false},
-		{"it has just started", 20.2, 10, 10, false, false},
-		{"it started before", 20.6, 10, 10, false, true},
+		{"it lives on", 10, 15, 15, false, false, true},
+		{"it is asked before it ends", 10, 10.2, 10.2, false, false, true},
+		{"it is asked, and hangs", 10, 10.2, 10.2, true, false, true},
+		{"it ends at once", 10, 10.05, 10.05, false, false, false},
+		{"the same, untimed", 10, 10.2, 10.2, false, true, false},
+		{"it is not asked any more", 10, 10.2, 9.9, false, false, false},
+		{"it is about to end", 10, 9.9, 9.9, false, false, false},
+		{"it has just started", 20.2, 10, 10, false, false, false},
+		{"it started before", 20.6, 10, 10, false, false, true},
 	} {
 		c := recorded()
 		c.o.Untimed = tt.untimed
@@ -568,9 +572,11 @@ func TestCutsThatNobodyCanShow(t *testing.T) {
 			if at > 20 {
 				start = 2
 			}
-			c.samples.keep(p, sample{at: c.at(at), until: c.at(at), values: map[string]float64{
-				"process_start_time_seconds": start, "offpath_nats_connected": 1,
-			}})
+			one := sample{at: c.at(at), until: c.at(at)}
+			if !tt.silent || at != tt.last {
+				one.values = map[string]float64{"process_start_time_seconds": start, "offpath_nats_connected": 1}
+			}
+			c.samples.keep(p, one)
 		}
 		c.result.Faults = []found.Fault{{Kind: "cut", Target: p.name, Detail: "1 connections", At: tt.cut}}
 		c.judgeVisible()

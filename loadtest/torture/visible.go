@@ -95,7 +95,8 @@ var sights = []sight{
 	{[]Kind{Kill}, promoted, 0, "aggregator", replaced},
 	{[]Kind{StoreClock}, regexp.MustCompile(`by -?(\d+m)?[\d.]+s$`), 0, "aggregator", []signal{offset}},
 	{[]Kind{Rules}, always, time.Second, "checker", []signal{loads}},
-	{[]Kind{Secrets}, always, 0, everybody, []signal{files}},
+	{[]Kind{Secrets}, regexp.MustCompile("^redis:"), 0, "aggregator", []signal{files}},
+	{[]Kind{Secrets}, regexp.MustCompile("^(nats|checkers)"), 0, everybody, []signal{files}},
 }
 
 // seenWithin is how long after a fault it is to be in the metrics; sampleEvery is how often they
@@ -312,7 +313,7 @@ func (s *samples) couldShow(p *part, cut time.Time, notice time.Duration) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return l.until.IsZero() || slices.ContainsFunc(s.list[p], func(one sample) bool {
-		return one.values != nil && !one.at.Before(cut.Add(notice)) && !one.at.After(l.until)
+		return p.lived(one.at, one.until) && !one.at.Before(cut.Add(notice)) && !one.at.After(l.until)
 	})
 }
 
@@ -333,20 +334,31 @@ func (c *campaign) judgeVisible() {
 	}
 }
 
-// sees says whether a part that is to show a fault does.
+// sees says whether a part that is to show a fault does, or none could.
 func (c *campaign) sees(look sight, f found.Fault) bool {
 	from, until, notice := c.time(f.At), c.time(f.At+f.For).Add(seenWithin), underWay
 	if c.o.Untimed {
 		until, notice = until.Add(seenWithin), time.Second
 	}
-	shows := func(p *part) bool {
-		return Kind(f.Kind) == Cut && !c.samples.couldShow(p, from, notice) || slices.ContainsFunc(look.any, func(of signal) bool { return c.samples.moved(p, of, from, until) })
+	could := false
+	for _, p := range c.fleet.daemons() {
+		if look.whose == "" && !strings.HasPrefix(f.Target, p.name) ||
+			look.whose != "" && look.whose != partKind(p.name) && look.whose != everybody {
+			continue
+		}
+		if slices.ContainsFunc(look.any, func(of signal) bool { return c.samples.moved(p, of, from, until) }) {
+			return true
+		}
+		switch Kind(f.Kind) {
+		case Cut:
+			could = could || c.samples.couldShow(p, from, notice)
+		case Secrets: // a start reads the files, too
+			could = could || p.lived(from, c.time(f.At+f.For).Add(time.Second))
+		default:
+			could = true
+		}
 	}
-	return slices.ContainsFunc(c.fleet.daemons(), func(p *part) bool {
-		whose := look.whose == "" && strings.HasPrefix(f.Target, p.name) ||
-			look.whose == partKind(p.name) || look.whose == everybody
-		return whose && shows(p)
-	})
+	return !could
 }
 
 func (c *campaign) time(seconds float64) time.Time {
