@@ -506,7 +506,7 @@ func TestJudgeVisible(t *testing.T) {
 		{"frozen, and another one answers", found.Fault{Kind: "pause", Target: "checker-1", For: 3}, another, true},
 		{"a cut", cut, map[string]float64{"offpath_nats_reconnects_total": 6}, false},
 		{"one that is not shown", cut, map[string]float64{"offpath_nats_reconnects_total": 5}, true},
-		{"one of which only the next process says something", cut, another, true},
+		{"one that neither the process shows nor the next one", cut, another, true},
 		{"rules", found.Fault{Kind: "rules", Target: "rules", For: 2}, map[string]float64{"offpath_rules_loads_total": 1}, false},
 		{"rules that only a start loads", found.Fault{Kind: "rules", Target: "rules", For: 2}, anotherWith("offpath_rules_loads_total", 1), true},
 		{"secrets that only a start loads", found.Fault{Kind: "secrets", Target: "nats"}, anotherWith("offpath_files_loads_total", 3), true},

@@ -17,7 +17,7 @@ import (
 type signal struct {
 	metric string // as docs/reliability.md names it
 	value  func(m map[string]float64) float64
-	counts bool // from 0, or from what a start has added
+	counts bool // it is a counter, which begins again with each process
 }
 
 func of(series string) signal {
@@ -304,7 +304,7 @@ func (s *samples) moved(p *part, of signal, from, until time.Time) bool {
 }
 
 // couldShow says whether a process of the part could show that its connections were cut at a time:
-// one that was connected by then, and was asked when it must have noticed, or has not ended since.
+// it had served for a while, and was asked when it must have noticed, or has not ended since.
 func (s *samples) couldShow(p *part, cut time.Time, notice time.Duration) bool {
 	l, ok := p.lifeAt(cut)
 	if !ok || l.from.After(cut.Add(-sampleEvery)) {
