@@ -122,3 +122,14 @@ func TestTheFleetsTimeMoves(t *testing.T) {
 		}
 	}
 }
+
+// In these schedules the store's clock was set while few aggregators knew the time: one stood still
+// while it listened for the others, and one that had become the keeper knew the time to 0.25 s only.
+// The fleet's time goes on all the same.
+func TestTheFleetsTimeGoesOn(t *testing.T) {
+	for _, seed := range []uint64{402434, 400251} {
+		for _, v := range Run(t.Context(), Options{Seed: seed}).Violations {
+			t.Errorf("%v\n%s", v, v.Command)
+		}
+	}
+}

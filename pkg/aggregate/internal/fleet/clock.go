@@ -150,7 +150,15 @@ func (c *Clock) ObservePeer(sent, got, theirs, half int64, keeper bool) {
 	if !keeper {
 		c.witness = by
 	}
-	if !c.known || !keeper || c.followLocked(by, got) {
+	switch {
+	case !c.known:
+		return
+	case !keeper: // a keeper that hardly knows the time is not to record it as it is
+		if c.correctsLocked(by) {
+			c.followLocked(by, got)
+		}
+		return
+	case c.followLocked(by, got):
 		return
 	}
 	own, other, waited := c.judgeLocked(by, got)
@@ -195,12 +203,15 @@ func (c *Clock) followLocked(by look, now int64) bool {
 		return true
 	}
 	c.target = by
-	if c.rough > good && by.half < c.rough/2 && off > slack { // the first look was a bad one
+	if off > slack && c.correctsLocked(by) {
 		c.offset = by.offset
 	}
 	c.rough = min(c.rough, by.half)
 	return true
 }
+
+// correctsLocked says whether the first look was a bad one, and this one is twice as good.
+func (c *Clock) correctsLocked(by look) bool { return c.rough > good && by.half < c.rough/2 }
 
 func (c *Clock) setLocked(by look, now int64) {
 	c.known, c.offset, c.slewed, c.target, c.rough = true, by.offset, now, by, by.half

@@ -179,6 +179,32 @@ func TestClockCorrectsABadStart(t *testing.T) {
 	}
 }
 
+// A keeper that was set by a bad look, while the store's clock contradicts it, is corrected by
+// another one that knows the time better, and then records that.
+func TestClockCorrectsABadKeeper(t *testing.T) {
+	var a, b aggregator
+	st := &storage{}
+	b.join(st, at, 2*ms, 0, false)
+	b.Start(at, true, false)
+	st.ahead = -30 * s
+	a.measure(&b, at, 500*ms, false)
+	a.startUntil(at+3*s, true, true)
+	if off := a.off(at + 3*s); abs(off) < 50*ms {
+		t.Fatalf("started off by %d only", off)
+	}
+	a.join(st, at+3*s, 2*ms, 0, true)
+	a.measure(&b, at+4*s, 2*ms, false)
+	a.join(st, at+4*s, 2*ms, 0, true)
+	a.measure(&b, at+5*s, 2*ms, false)
+	a.join(st, at+6*s, 2*ms, 0, true)
+	if off, err := a.off(at+6*s), a.Error(at+6*s+a.ahead); abs(off) > err || err > 4*ms {
+		t.Errorf("it is off by %d, and says %d", off, err)
+	}
+	if off := st.ahead + st.kept; abs(off) > 4*ms || st.kept == 0 {
+		t.Errorf("%d on record", st.kept)
+	}
+}
+
 // A store that is far away never gives a good look. Once a bad first look is corrected, the fleet's
 // time slews all the same.
 func TestClockOfAStoreFarAway(t *testing.T) {

@@ -34,8 +34,10 @@ const (
 	// overtaking is how long a message may have been overtaken by a later one, and is ignored. One
 	// that claims to be of the future keeps others from being heard for no longer.
 	overtaking = 2 * Every
-	// listen is for how long one listens before it takes a shard.
-	listen = 3 * Every
+	// listen is for how long one listens before it takes a shard: until it hears a message that it
+	// sent so long after it began to hear itself, usually the fourth. If it stands still meanwhile,
+	// what others have said waits before the next one of its own.
+	listen = Every * 5 / 2
 )
 
 // Members are the aggregators, as one of them, this one, knows them. Times are its own, in ns. The
@@ -49,6 +51,7 @@ type Members struct {
 	list   []*other // the same; nil if that has changed
 	began  int64    // when this one began to hear itself; 0 before
 	heard  int64    // when it last did
+	echo   int64    // when it had sent what it heard then
 
 	// What Own decided last, and upon what.
 	serves, owned []bool
@@ -115,7 +118,7 @@ func (m *Members) Observe(said *events.Member, now int64) (news bool) {
 		if now-m.heard > int64(Silent) { // nothing was heard meanwhile, whoever spoke
 			m.began = now
 		}
-		m.heard = now
+		m.heard, m.echo = now, said.GetSent()
 		return m.hearingLocked(now) != m.hearing
 	case said.GetLeaving():
 		return m.dropLocked(o)
@@ -248,7 +251,7 @@ func (m *Members) hearingLocked(now int64) hearing {
 	switch {
 	case m.began == 0 || now-m.heard > int64(Silent):
 		return deaf
-	case now-m.began < int64(listen):
+	case m.echo-m.began < int64(listen):
 		return hears
 	}
 	return listens

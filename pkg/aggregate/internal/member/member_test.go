@@ -244,6 +244,22 @@ func TestStandingStill(t *testing.T) {
 	}
 }
 
+// An aggregator that stands still while it listens, and then reads first what it has said itself,
+// has not heard yet what others have said meanwhile.
+func TestStandingStillWhileItListens(t *testing.T) {
+	m := New(1)
+	listened := func(sent, at int64) bool {
+		m.Observe(&events.Member{Id: 1, Sent: start + sent}, start+at)
+		return m.Listened(start + at)
+	}
+	if listened(0, 2*ms) || listened(250*ms, 252*ms) || listened(260*ms, 1060*ms) {
+		t.Error("it has listened for a quarter of a second")
+	}
+	if !listened(1061*ms, 1063*ms) {
+		t.Error("it has heard what it said when it went on, and so all that came before")
+	}
+}
+
 // All agree on who keeps the fleet's time: an owner, or if no shard has one, one of those that know
 // the time.
 func TestKeeper(t *testing.T) {
