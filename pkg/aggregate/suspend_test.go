@@ -81,6 +81,34 @@ func (f *fleetOf) off(i int) time.Duration {
 	return time.Duration(m.greet(f.now-m.behind, &events.Hello{Epoch: 1}).GetTime() - f.now)
 }
 
+// TestStandingStillWhileItIsTold: the store's clock was set, and the one that knows that hears
+// nothing any more, so it cannot be measured; one that starts waits. That this one stands still
+// meanwhile does not let it take the store's time.
+func TestStandingStillWhileItIsTold(t *testing.T) {
+	for _, stood := range []time.Duration{0, 700 * time.Millisecond, 990 * time.Millisecond, 5 * time.Second} {
+		for from := time.Second; from < 4*time.Second; from += 105 * time.Millisecond {
+			f := newFleetOf(t, 2)
+			knows, starts := f.machines[0], f.machines[1]
+			f.machines = f.machines[:1]
+			f.pass(5 * time.Second)
+			knows.bus.hear = func(said []byte) { starts.inbox = append(starts.inbox, said) }
+			starts.bus.hear = knows.bus.hear
+			f.shift = -30 * second
+			f.pass(2 * time.Second)
+			starts.inbox = nil
+			f.machines = append(f.machines, starts)
+			f.pass(from)
+			starts.suspended, starts.notices = true, true
+			f.pass(stood)
+			starts.suspended = false
+			f.pass(5 * time.Second)
+			if starts.worker.Ready() == nil {
+				t.Errorf("it stood still for %v, %v after it had started: it takes the store's time", stood, from)
+			}
+		}
+	}
+}
+
 // TestTheFleetsTimeOutlivesAnything: machines are suspended, with what they have heard before still
 // to be read, NATS or the store is away, and the store's clock is set, one after the other or
 // together. The fleet's time goes on.

@@ -75,8 +75,8 @@ const (
 	// for such a look.
 	good     = int64(5 * time.Millisecond)
 	patience = int64(3 * time.Second)
-	// recorded is the largest error of a look that may change the offset on record before
-	// believeStore is over.
+	// recorded is the largest error of a look, and of own time, that may change the offset on
+	// record before believeStore is over.
 	recorded = int64(50 * time.Millisecond)
 	// believeStore is after how long an aggregator believes a store that contradicts it if it is
 	// not the keeper, and no keeper is heard: as where NATS is away, or forbids aggregators to hear
@@ -124,7 +124,7 @@ func (c *Clock) ObserveStore(sent, got, theirs, kept int64, keeper bool) (keep i
 		switch {
 		case other, longer && !keeper: // our own clock was suspended
 			c.setLocked(by, got)
-		case !keeper, by.halfAt(got) > recorded && !longer:
+		case !keeper, max(by.halfAt(got), c.errorLocked(got)) > recorded && !longer:
 		case own, waited: // the store's clock was set
 			c.doubted = 0
 			c.kept = c.offset - c.store.offset
@@ -141,7 +141,8 @@ func (c *Clock) byStoreLocked() look {
 }
 
 // ObservePeer takes in that another aggregator's fleet time was theirs at own time got, right to ±
-// half, in an exchange of messages begun at own time sent; keeper says that it is the keeper.
+// half, in an exchange of messages begun at own time sent; keeper says that the other one is the
+// keeper. One that is not only testifies, or corrects a bad look that the store contradicts.
 func (c *Clock) ObservePeer(sent, got, theirs, half int64, keeper bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -153,9 +154,10 @@ func (c *Clock) ObservePeer(sent, got, theirs, half int64, keeper bool) {
 	switch {
 	case !c.known:
 		return
-	case !keeper: // a keeper that hardly knows the time is not to record it as it is
-		if c.correctsLocked(by) {
+	case !keeper:
+		if doubted := c.doubted; doubted != 0 && c.correctsLocked(by) {
 			c.followLocked(by, got)
+			c.doubted = doubted // by the store, still
 		}
 		return
 	case c.followLocked(by, got):
@@ -203,14 +205,14 @@ func (c *Clock) followLocked(by look, now int64) bool {
 		return true
 	}
 	c.target = by
-	if off > slack && c.correctsLocked(by) {
+	if off > slack && c.correctsLocked(by) { // rather than slew for long
 		c.offset = by.offset
 	}
 	c.rough = min(c.rough, by.half)
 	return true
 }
 
-// correctsLocked says whether the first look was a bad one, and this one is twice as good.
+// correctsLocked says whether the time was set by a bad look, and this one is twice as good.
 func (c *Clock) correctsLocked(by look) bool { return c.rough > good && by.half < c.rough/2 }
 
 func (c *Clock) setLocked(by look, now int64) {

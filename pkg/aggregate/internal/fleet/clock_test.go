@@ -179,29 +179,69 @@ func TestClockCorrectsABadStart(t *testing.T) {
 	}
 }
 
-// A keeper that was set by a bad look, while the store's clock contradicts it, is corrected by
-// another one that knows the time better, and then records that.
+// While the store's clock contradicts a keeper that was set by a bad look, another aggregator that
+// knows the time better corrects it, whatever that one's looks were like before; and only then is it
+// recorded. Without one it is recorded after a minute.
 func TestClockCorrectsABadKeeper(t *testing.T) {
-	var a, b aggregator
+	for _, tt := range []struct {
+		why             string
+		good            int64 // from when on the trip to the other one takes 2 ms, and not 300
+		from, off, says int64 // when it is recorded; how far off it is, and says that it may be
+	}{
+		{"the others are near", 3 * s, 4 * s, ms, 4 * ms},
+		{"the others are far away at first", 9 * s, 9 * s, ms, 4 * ms},
+		{"the others stay far away", 1000 * s, 63 * s, 90 * ms, 265 * ms},
+	} {
+		a, b := &aggregator{}, &aggregator{}
+		st := &storage{}
+		b.join(st, at, 2*ms, 0.5, false)
+		b.Start(at, true, false)
+		st.ahead = -30 * s
+		a.measure(b, at, 500*ms, false)
+		a.startUntil(at+3*s, true, true)
+		recorded := int64(0)
+		for now := at + 3*s; now <= at+70*s && recorded == 0; now += s / 4 {
+			trip := 300 * ms
+			if now >= at+tt.good {
+				trip = 2 * ms
+			}
+			a.measure(b, now, trip, false)
+			if (now-at)%s == 0 {
+				a.join(st, now+20*ms, 2*ms, 0.5, true)
+			}
+			if st.kept != 0 {
+				recorded = now - at
+			}
+		}
+		now := at + recorded
+		off, err := a.off(now), a.Error(now+a.ahead)
+		if recorded != tt.from || abs(off) > min(tt.off, err) || err > tt.says || abs(st.ahead+st.kept) > tt.off+ms {
+			t.Errorf("%s: recorded after %d ms, %d off, and says %d; %d on record",
+				tt.why, recorded/ms, off, err, st.kept)
+		}
+	}
+}
+
+// Where the store does not contradict a keeper that was set by a bad look, no other aggregator's
+// time takes the place of the store's: that one's machine may have stood still.
+func TestClockBelievesNoOtherBeforeTheStore(t *testing.T) {
+	a, b := &aggregator{}, &aggregator{}
 	st := &storage{}
-	b.join(st, at, 2*ms, 0, false)
+	b.join(st, at, 2*ms, 0.5, false)
 	b.Start(at, true, false)
-	st.ahead = -30 * s
-	a.measure(&b, at, 500*ms, false)
+	a.measure(b, at, 500*ms, false)
 	a.startUntil(at+3*s, true, true)
-	if off := a.off(at + 3*s); abs(off) < 50*ms {
-		t.Fatalf("started off by %d only", off)
+	b.ahead = -150 * ms
+	for now := at + 3*s; now < at+20*s; now += s / 4 {
+		a.measure(b, now, 2*ms, false)
+		b.measure(a, now, 2*ms, true)
+		if (now-at)%(2*s) == s {
+			a.join(st, now+20*ms, 2*ms, 0.5, true)
+			b.join(st, now+30*ms, 2*ms, 0.5, false)
+		}
 	}
-	a.join(st, at+3*s, 2*ms, 0, true)
-	a.measure(&b, at+4*s, 2*ms, false)
-	a.join(st, at+4*s, 2*ms, 0, true)
-	a.measure(&b, at+5*s, 2*ms, false)
-	a.join(st, at+6*s, 2*ms, 0, true)
-	if off, err := a.off(at+6*s), a.Error(at+6*s+a.ahead); abs(off) > err || err > 4*ms {
-		t.Errorf("it is off by %d, and says %d", off, err)
-	}
-	if off := st.ahead + st.kept; abs(off) > 4*ms || st.kept == 0 {
-		t.Errorf("%d on record", st.kept)
+	if off := a.off(at + 20*s); abs(off) > 2*ms || st.kept != 0 {
+		t.Errorf("the fleet's time is %d off, and %d on record", off, st.kept)
 	}
 }
 

@@ -34,24 +34,26 @@ const (
 	// overtaking is how long a message may have been overtaken by a later one, and is ignored. One
 	// that claims to be of the future keeps others from being heard for no longer.
 	overtaking = 2 * Every
-	// listen is for how long one listens before it takes a shard: until it hears a message that it
-	// sent so long after it began to hear itself, usually the fourth. If it stands still meanwhile,
-	// what others have said waits before the next one of its own.
-	listen = Every * 5 / 2
+	// listen is for how long one listens before it takes a shard.
+	listen = 3 * Every
+	// late is after how long without a message of its own an aggregator has not listened meanwhile:
+	// it, or NATS, may have stood still, so that those of others are still under way.
+	late = Every * 3 / 2
 )
 
 // Members are the aggregators, as one of them, this one, knows them. Times are its own, in ns. The
-// methods are safe for concurrent use. A message that says what its sender has said before costs no
-// work for single shards.
+// methods are safe for concurrent use; Own is to be called once in Every at least. A message that
+// says what its sender has said before costs no work for single shards.
 type Members struct {
 	id uint64
 
-	mu     sync.Mutex
-	others map[uint64]*other
-	list   []*other // the same; nil if that has changed
-	began  int64    // when this one began to hear itself; 0 before
-	heard  int64    // when it last did
-	echo   int64    // when it had sent what it heard then
+	mu       sync.Mutex
+	others   map[uint64]*other
+	list     []*other // the same; nil if that has changed
+	called   int64    // the time of the last call
+	stood    int64    // for how long this process has stood still
+	heard    int64    // when this one last heard itself; 0 before
+	listened int64    // for how long it had listened then
 
 	// What Own decided last, and upon what.
 	serves, owned []bool
@@ -75,6 +77,7 @@ type other struct {
 	id     uint64
 	said   *events.Member // last
 	at     int64          // when it came
+	awake  int64          // the time awake then
 	lowest int            // of the shards that it serves and owns, or none
 	doubts int            // requests that have not reached it since it has been doubtful
 }
@@ -83,8 +86,8 @@ type other struct {
 const none = math.MaxInt
 
 // hear takes in what it has told.
-func (o *other) hear(said *events.Member, now int64) {
-	o.said, o.at, o.lowest, o.doubts = said, now, none, 0
+func (o *other) hear(said *events.Member, now, awake int64) {
+	o.said, o.at, o.awake, o.lowest, o.doubts = said, now, awake, none, 0
 	for i, owns := range said.GetOwns() {
 		if owns &= at(said.GetServes(), i); owns != 0 {
 			o.lowest = 8*i + bits.TrailingZeros8(owns)
@@ -113,23 +116,27 @@ func New(id uint64) *Members {
 func (m *Members) Observe(said *events.Member, now int64) (news bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	awake := m.awakeLocked(now)
 	switch o := m.others[said.GetId()]; {
 	case said.GetId() == m.id:
-		if now-m.heard > int64(Silent) { // nothing was heard meanwhile, whoever spoke
-			m.began = now
+		switch gap := now - m.heard; {
+		case gap > int64(Silent): // nothing was heard meanwhile, whoever spoke
+			m.listened = 0
+		case gap <= int64(late):
+			m.listened += gap
 		}
-		m.heard, m.echo = now, said.GetSent()
+		m.heard = now
 		return m.hearingLocked(now) != m.hearing
 	case said.GetLeaving():
 		return m.dropLocked(o)
 	case o != nil:
 		if said.GetSent() >= o.said.GetSent() || now-o.at >= int64(overtaking) {
 			news = m.changeLocked(o.said, said)
-			o.hear(said, now)
+			o.hear(said, now, awake)
 		}
 	case len(m.others) < events.MaxMembers:
 		o = &other{id: said.GetId()}
-		o.hear(said, now)
+		o.hear(said, now, awake)
 		m.others[o.id], m.list = o, nil
 		return m.changeLocked(new(events.Member), said)
 	}
@@ -174,8 +181,9 @@ func (m *Members) dropLocked(o *other) (gone bool) {
 func (m *Members) Doubt(shard uint32, now int64) (gone bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	awake := m.awakeLocked(now)
 	_, owner := m.judgeLocked(int(shard))
-	if owner == nil || now-owner.at <= int64(doubtful) || now-m.heard > int64(Every*3/2) {
+	if owner == nil || awake-owner.awake <= int64(doubtful) || now-m.heard > int64(late) {
 		return false
 	}
 	owner.doubts++
@@ -203,8 +211,9 @@ func (m *Members) ServedByOther(shard uint32) bool {
 func (m *Members) Own(serves []bool, now int64) (owned []bool, news bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	awake := m.awakeLocked(now)
 	for _, o := range m.listLocked() {
-		if now-o.at > int64(Silent) {
+		if awake-o.awake > int64(Silent) {
 			m.dropLocked(o)
 		}
 	}
@@ -247,11 +256,22 @@ func (m *Members) decideLocked(shard int, serves bool, hearing hearing, had bool
 	return standby
 }
 
+// awakeLocked is time now, less the time in which this process has stood still: more than Every
+// between two calls. What others have said in that time has not been read yet: it does not make them
+// silent.
+func (m *Members) awakeLocked(now int64) int64 {
+	if m.called != 0 {
+		m.stood += max(now-m.called-int64(Every), 0)
+	}
+	m.called = max(m.called, now)
+	return now - m.stood
+}
+
 func (m *Members) hearingLocked(now int64) hearing {
 	switch {
-	case m.began == 0 || now-m.heard > int64(Silent):
+	case m.heard == 0 || now-m.heard > int64(Silent):
 		return deaf
-	case m.echo-m.began < int64(listen):
+	case m.listened < int64(listen):
 		return hears
 	}
 	return listens
@@ -303,11 +323,12 @@ func (m *Members) Listened(now int64) bool {
 func (m *Members) Live(now int64) (n int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	awake := m.awakeLocked(now)
 	if m.hearingLocked(now) != deaf {
 		n++
 	}
 	for _, o := range m.listLocked() {
-		if now-o.at <= int64(Silent) {
+		if awake-o.awake <= int64(Silent) {
 			n++
 		}
 	}

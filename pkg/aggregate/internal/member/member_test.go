@@ -244,19 +244,57 @@ func TestStandingStill(t *testing.T) {
 	}
 }
 
-// An aggregator that stands still while it listens, and then reads first what it has said itself,
-// has not heard yet what others have said meanwhile.
+// Time in which this aggregator, or NATS, stands still is none in which it listens: what others have
+// said is still under way when it hears what it has said itself before.
 func TestStandingStillWhileItListens(t *testing.T) {
-	m := New(1)
-	listened := func(sent, at int64) bool {
-		m.Observe(&events.Member{Id: 1, Sent: start + sent}, start+at)
-		return m.Listened(start + at)
+	for _, tt := range []struct {
+		why      string
+		called   []int64 // ms at which it decides
+		sent, at []int64 // ms at which it has sent what it hears at some ms
+		listened int64   // from when on
+	}{
+		{"it hears itself", nil, []int64{0, 250, 500, 750, 1000}, []int64{2, 252, 502, 752, 1002}, 752},
+		{"it stands still", nil, []int64{0, 250, 500, 750, 1290, 1540}, []int64{2, 252, 502, 1290, 1292, 1542}, 1542},
+		{"NATS stands still", []int64{250, 500, 750},
+			[]int64{0, 250, 500, 750, 1000, 1250, 1500}, []int64{2, 801, 801, 801, 1002, 1252, 1502}, 1502 + 250},
+		{"a message is lost", []int64{500}, []int64{0, 250, 750, 1000, 1250}, []int64{2, 252, 752, 1002, 1252}, 1252},
+		{"nothing is heard for more than a second", []int64{250, 500, 750, 1000, 1250, 1500},
+			[]int64{0, 250, 500, 1500, 1750, 2000, 2250}, []int64{2, 252, 502, 1504, 1752, 2002, 2252}, 2252 + 250},
+	} {
+		m, next := New(1), 0
+		for now := int64(0); now <= tt.at[len(tt.at)-1]; now++ {
+			if slices.Contains(tt.called, now) {
+				m.Own(nil, start+now*ms)
+			}
+			for ; next < len(tt.at) && tt.at[next] == now; next++ {
+				m.Observe(&events.Member{Id: 1, Sent: start + tt.sent[next]*ms}, start+now*ms)
+				if got, want := m.Listened(start+now*ms), now >= tt.listened; got != want {
+					t.Errorf("%s: at %d ms it has listened: %v", tt.why, now, got)
+				}
+			}
+		}
 	}
-	if listened(0, 2*ms) || listened(250*ms, 252*ms) || listened(260*ms, 1060*ms) {
-		t.Error("it has listened for a quarter of a second")
-	}
-	if !listened(1061*ms, 1063*ms) {
-		t.Error("it has heard what it said when it went on, and so all that came before")
+}
+
+// An aggregator that stood still decides, and reads its own messages and requests, before it reads
+// those of others: nobody counts as gone by that.
+func TestNobodyIsSilentWhileThisOneStandsStill(t *testing.T) {
+	for _, stood := range []int64{700, 990, 1500, 60_000} {
+		m, serves := New(1), []bool{true}
+		for now := start; now <= start+5000*ms; now += 250 * ms {
+			m.Observe(&events.Member{Id: 2, Sent: now - 240*ms, Shards: 1, Serves: []byte{1}, Owns: []byte{1}}, now-240*ms)
+			m.Observe(&events.Member{Id: 1, Sent: now}, now)
+			m.Own(serves, now)
+		}
+		now := start + 5000*ms + stood*ms
+		owned, _ := m.Own(serves, now)
+		told := m.ServedByOther(0)
+		m.Observe(&events.Member{Id: 1, Sent: start + 5001*ms}, now)
+		first, second := m.Doubt(0, now), m.Doubt(0, now)
+		if owned[0] || !told || first || second || m.Live(now) != 2 {
+			t.Errorf("after %d ms: it owns the shard: %v; it knows the owner: %v; that counts as gone: %v",
+				stood, owned[0], told, first || second)
+		}
 	}
 }
 
@@ -436,7 +474,9 @@ func TestLive(t *testing.T) {
 		g.run(Silent + 2*Every)
 		var got count
 		for i, a := range g.all {
-			got[i] = a.Live(g.now)
+			if !a.stopped {
+				got[i] = a.Live(g.now)
+			}
 		}
 		if got != tt.want {
 			t.Errorf("%s: %v are heard, not %v", tt.why, got, tt.want)
