@@ -152,6 +152,15 @@ func TestAShardIsLeftForAWhile(t *testing.T) {
 	d.bus.wantAttended(t, "nobody serves it", true, true)
 }
 
+// hearsItself has a worker hear what it tells all aggregators.
+func hearsItself(o *aggregate.Options) {
+	l := o.Bus.(*line)
+	l.hear = func(said []byte) {
+		<-l.ready
+		l.handle(events.KindMember, said, nil)
+	}
+}
+
 // A store that does not answer is no better than one that refuses, for who has another aggregator.
 func TestAShardThatHangsIsLeft(t *testing.T) {
 	for _, tt := range []struct {
@@ -165,7 +174,7 @@ func TestAShardThatHangsIsLeft(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			store := &faulty{Store: memstore.New()}
 			store.after.Store(second)
-			r := run(t, store)
+			r := run(t, store, hearsItself)
 			for i := range 50 {
 				r.hear(&events.Member{Id: 77, Sent: time.Now().UnixNano(), Shards: 1, Serves: []byte{tt.other}})
 				switch i {
@@ -205,7 +214,7 @@ func TestAShardIsLeftForItsLeases(t *testing.T) {
 				time.Sleep(tt.takes)
 				return tt.lease
 			}}
-			r := run(t, store)
+			r := run(t, store, hearsItself)
 			time.Sleep(2700 * time.Millisecond) // idle shards are probed every 2 s
 			r.hear(&events.Member{Id: 77, Sent: time.Now().UnixNano(), Shards: 1, Serves: []byte{1}})
 			store.have(tt.fails)
@@ -233,14 +242,7 @@ func TestAShardThatIsTooMuchIsLeft(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			store := &faulty{Store: memstore.New(), takes: 200 * time.Millisecond}
-			r := run(t, store, func(o *aggregate.Options) {
-				l := o.Bus.(*line)
-				l.hear = func(said []byte) {
-					<-l.ready
-					l.handle(events.KindMember, said, nil)
-				}
-				o.BatchKeys, o.Shards, o.ID = 1, 2, 1
-			})
+			r := run(t, store, hearsItself, func(o *aggregate.Options) { o.BatchKeys, o.Shards, o.ID = 1, 2, 1 })
 			for epoch := range tt.checkers {
 				m := report(epoch+1, 1, perSecond(time.Now().UnixNano()), own{"a", 0, 1})
 				m.Shards = 2
@@ -267,7 +269,7 @@ func TestAShardThatIsTooMuchIsLeft(t *testing.T) {
 // good.
 func TestAShardIsNotLeftForGood(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := run(t, &faulty{Store: memstore.New(), takes: 250 * time.Millisecond})
+		r := run(t, &faulty{Store: memstore.New(), takes: 250 * time.Millisecond}, hearsItself)
 		for i := range uint64(200) {
 			r.hear(&events.Member{Id: 77, Sent: time.Now().UnixNano(), Shards: 1, Serves: []byte{1}})
 			r.send(report(1, i+1, perSecond(time.Now().UnixNano()), own{"a", 0, 1}))

@@ -81,7 +81,7 @@ func (w *Worker) reviewSoon() {
 // reviewOwnersLocked decides which shards this worker owns at own time now, and has the bus follow;
 // attended says that the attended shards have changed, too.
 func (w *Worker) reviewOwnersLocked(now int64, attended bool) {
-	serves := w.servesLocked()
+	serves := w.servesLocked(now)
 	owned, news := w.members.Own(serves, now)
 	if !news && !attended && !w.attended.failed {
 		return
@@ -101,14 +101,14 @@ func (w *Worker) reviewOwnersLocked(now int64, attended bool) {
 // servesLocked are the shards whose requests are to come to this worker: none before it knows the
 // fleet's time, and none that another worker serves before the store has once applied a batch of
 // it. The result is not changed later.
-func (w *Worker) servesLocked() []bool {
+func (w *Worker) servesLocked(now int64) []bool {
 	if !w.clock.Known() {
 		return make([]bool, len(w.attended.shards))
 	}
 	serves := slices.Clone(w.attended.shards)
 	if w.running.Load() { // or nobody would probe them
 		for i, s := range w.shards() {
-			serves[i] = serves[i] && (s.lastOK.Load() > 0 || !w.members.ServedByOther(s.number))
+			serves[i] = serves[i] && (s.lastOK.Load() > 0 || !w.members.ServedByOther(s.number, now))
 		}
 	}
 	return serves
@@ -123,7 +123,7 @@ func (w *Worker) tell(now int64, due bool) {
 		w.leaveOverloadedLocked(now)
 	}
 	w.reviewOwnersLocked(now, false)
-	serves, news := w.servesLocked(), w.attended.news
+	serves, news := w.servesLocked(now), w.attended.news
 	w.attended.news = false
 	w.attended.Unlock()
 	if !due && !news {

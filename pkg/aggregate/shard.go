@@ -63,7 +63,7 @@ func (w *Worker) comeBack(s *shard, isSlow bool, now int64) {
 	defer w.attended.Unlock()
 	switch {
 	case w.attended.shards[s.number]:
-	case w.members.ServedByOther(s.number) && (isSlow || now < s.absence.until):
+	case w.members.ServedByOther(s.number, now) && (isSlow || now < s.absence.until):
 		s.retryAt.Store(now + int64(probeOthers))
 		return
 	default:
@@ -84,8 +84,8 @@ func (w *Worker) leaveIfSlow(s *shard) (stop func()) {
 	timer := time.AfterFunc(slowAfter, func() {
 		w.attended.Lock()
 		defer w.attended.Unlock()
-		if !ended.Load() && w.members.ServedByOther(s.number) {
-			w.leaveLocked(s, w.now())
+		if now := w.now(); !ended.Load() && w.members.ServedByOther(s.number, now) {
+			w.leaveLocked(s, now)
 		}
 	})
 	return func() {
@@ -102,7 +102,7 @@ func (w *Worker) leaveOverloadedLocked(now int64) {
 	oldest := now - int64(tooOld)
 	for _, s := range w.shards() {
 		at := s.reports.Oldest()
-		if at < oldest && w.attended.shards[s.number] && w.members.ServedByOther(s.number) {
+		if at < oldest && w.attended.shards[s.number] && w.members.ServedByOther(s.number, now) {
 			left, oldest = s, at
 		}
 	}

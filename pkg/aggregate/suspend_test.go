@@ -81,29 +81,84 @@ func (f *fleetOf) off(i int) time.Duration {
 	return time.Duration(m.greet(f.now-m.behind, &events.Hello{Epoch: 1}).GetTime() - f.now)
 }
 
+// nats keeps messages to machines while it stands still.
+type nats struct {
+	still bool
+	kept  []func()
+}
+
+func (n *nats) bring(to *machine, said []byte) {
+	bring := func() { to.inbox = append(to.inbox, said) }
+	if n.still {
+		n.kept = append(n.kept, bring)
+		return
+	}
+	bring()
+}
+
+func (n *nats) goOn() {
+	for n.still = false; len(n.kept) > 0; n.kept = n.kept[1:] {
+		n.kept[0]()
+	}
+}
+
 // TestStandingStillWhileItIsTold: the store's clock was set, and the one that knows that hears
 // nothing any more, so it cannot be measured; one that starts waits. That this one stands still
-// meanwhile does not let it take the store's time.
+// meanwhile, or NATS does, does not let it take the store's time.
 func TestStandingStillWhileItIsTold(t *testing.T) {
-	for _, stood := range []time.Duration{0, 700 * time.Millisecond, 990 * time.Millisecond, 5 * time.Second} {
+	for _, stood := range []time.Duration{0, 700 * time.Millisecond, 990 * time.Millisecond, 1300 * time.Millisecond, 5 * time.Second} {
 		for from := time.Second; from < 4*time.Second; from += 105 * time.Millisecond {
-			f := newFleetOf(t, 2)
-			knows, starts := f.machines[0], f.machines[1]
+			for _, process := range []bool{true, false} {
+				f, n := newFleetOf(t, 2), new(nats)
+				knows, starts := f.machines[0], f.machines[1]
+				f.machines = f.machines[:1]
+				f.pass(5 * time.Second)
+				knows.bus.hear = func(said []byte) { n.bring(starts, said) }
+				starts.bus.hear = knows.bus.hear
+				f.shift = -30 * second
+				f.pass(2 * time.Second)
+				starts.inbox = nil
+				f.machines = append(f.machines, starts)
+				f.pass(from)
+				starts.suspended, starts.notices, n.still = process, true, !process
+				f.pass(stood)
+				starts.suspended = false
+				n.goOn()
+				f.pass(5 * time.Second)
+				if starts.worker.Ready() == nil {
+					t.Errorf("%v after it had started something stood still for %v (the process: %v): it takes the store's time",
+						from, stood, process)
+				}
+			}
+		}
+	}
+}
+
+// TestNATSStandsStill: while NATS stands still, no aggregator takes the shards of another one.
+func TestNATSStandsStill(t *testing.T) {
+	for _, stood := range []time.Duration{900 * time.Millisecond, 1010 * time.Millisecond, 1200 * time.Millisecond, 3 * time.Second} {
+		for phase := time.Duration(0); phase < 250*time.Millisecond; phase += 35 * time.Millisecond {
+			f, n := newFleetOf(t, 2), new(nats)
+			for _, m := range f.machines {
+				m.bus.hear = func(said []byte) {
+					for _, to := range f.machines {
+						n.bring(to, said)
+					}
+				}
+			}
+			second := f.machines[1]
 			f.machines = f.machines[:1]
-			f.pass(5 * time.Second)
-			knows.bus.hear = func(said []byte) { starts.inbox = append(starts.inbox, said) }
-			starts.bus.hear = knows.bus.hear
-			f.shift = -30 * second
-			f.pass(2 * time.Second)
-			starts.inbox = nil
-			f.machines = append(f.machines, starts)
-			f.pass(from)
-			starts.suspended, starts.notices = true, true
-			f.pass(stood)
-			starts.suspended = false
-			f.pass(5 * time.Second)
-			if starts.worker.Ready() == nil {
-				t.Errorf("it stood still for %v, %v after it had started: it takes the store's time", stood, from)
+			f.pass(3*time.Second + 100*time.Millisecond) // so that they do not speak at the same time
+			f.machines = append(f.machines, second)
+			f.pass(5*time.Second + phase)
+			owned := func() int { return f.machines[0].worker.Stats().Owned + second.worker.Stats().Owned }
+			n.still = true
+			for end := f.now + int64(stood); f.now < end && owned() == 3; {
+				f.pass(5 * time.Millisecond)
+			}
+			n.goOn()
+			if got := owned(); got != 3 {
+				t.Errorf("it stands still for %v, from %v on: %d shards of 3 are owned", stood, phase, got)
 			}
 		}
 	}

@@ -42,7 +42,7 @@ type Clock struct {
 	offset int64 // the fleet's time less our own
 	slewed int64 // own time at which offset was right
 	target look  // where offset is going
-	rough  int64 // how far off the offset may be because of the first look
+	rough  int64 // how far off the offset may be because of the first look, or a better one since
 }
 
 // look is one comparison: a clock less our own, right to ± half. It was begun at own time sent, and
@@ -75,8 +75,8 @@ const (
 	// for such a look.
 	good     = int64(5 * time.Millisecond)
 	patience = int64(3 * time.Second)
-	// recorded is the largest error of a look, and of own time, that may change the offset on
-	// record before believeStore is over.
+	// recorded is the largest error of a look, and of that by which the time was set, that may
+	// change the offset on record before believeStore is over.
 	recorded = int64(50 * time.Millisecond)
 	// believeStore is after how long an aggregator believes a store that contradicts it if it is
 	// not the keeper, and no keeper is heard: as where NATS is away, or forbids aggregators to hear
@@ -124,7 +124,7 @@ func (c *Clock) ObserveStore(sent, got, theirs, kept int64, keeper bool) (keep i
 		switch {
 		case other, longer && !keeper: // our own clock was suspended
 			c.setLocked(by, got)
-		case !keeper, max(by.halfAt(got), c.errorLocked(got)) > recorded && !longer:
+		case !keeper, max(by.halfAt(got), c.rough) > recorded && !longer:
 		case own, waited: // the store's clock was set
 			c.doubted = 0
 			c.kept = c.offset - c.store.offset
@@ -142,7 +142,8 @@ func (c *Clock) byStoreLocked() look {
 
 // ObservePeer takes in that another aggregator's fleet time was theirs at own time got, right to ±
 // half, in an exchange of messages begun at own time sent; keeper says that the other one is the
-// keeper. One that is not only testifies, or corrects a bad look that the store contradicts.
+// keeper. One that is not only testifies, or is followed in place of a bad first look that the store
+// contradicts.
 func (c *Clock) ObservePeer(sent, got, theirs, half int64, keeper bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -155,9 +156,9 @@ func (c *Clock) ObservePeer(sent, got, theirs, half int64, keeper bool) {
 	case !c.known:
 		return
 	case !keeper:
-		if doubted := c.doubted; doubted != 0 && c.correctsLocked(by) {
+		if doubted := c.doubted; doubted != 0 && c.rough > good && by.half < c.rough {
 			c.followLocked(by, got)
-			c.doubted = doubted // by the store, still
+			c.doubted = doubted
 		}
 		return
 	case c.followLocked(by, got):
@@ -205,15 +206,12 @@ func (c *Clock) followLocked(by look, now int64) bool {
 		return true
 	}
 	c.target = by
-	if off > slack && c.correctsLocked(by) { // rather than slew for long
+	if c.rough > good && by.half < c.rough/2 && off > slack { // the first look was a bad one
 		c.offset = by.offset
 	}
 	c.rough = min(c.rough, by.half)
 	return true
 }
-
-// correctsLocked says whether the time was set by a bad look, and this one is twice as good.
-func (c *Clock) correctsLocked(by look) bool { return c.rough > good && by.half < c.rough/2 }
 
 func (c *Clock) setLocked(by look, now int64) {
 	c.known, c.offset, c.slewed, c.target, c.rough = true, by.offset, now, by, by.half

@@ -222,6 +222,25 @@ func TestClockCorrectsABadKeeper(t *testing.T) {
 	}
 }
 
+// A keeper that was set by a good look records that the store's clock was set at once, as nobody else
+// knows better, for however long the store was away.
+func TestClockRecordsAfterAnOutage(t *testing.T) {
+	for _, away := range []int64{10 * s, 300 * s, 3600 * s} {
+		var a aggregator
+		st := &storage{}
+		a.join(st, at, 2*ms, 0.5, true)
+		a.Start(at, true, false)
+		st.ahead = -30 * s
+		now := at + away
+		for end := now + 10*s; now < end && st.kept == 0; now += s {
+			a.join(st, now, 2*ms, 0.5, true)
+		}
+		if took := now - at - away; took > 5*s || abs(st.kept-30*s) > 2*ms {
+			t.Errorf("away for %d s: %d s later %d are on record", away/s, took/s, st.kept)
+		}
+	}
+}
+
 // Where the store does not contradict a keeper that was set by a bad look, no other aggregator's
 // time takes the place of the store's: that one's machine may have stood still.
 func TestClockBelievesNoOtherBeforeTheStore(t *testing.T) {

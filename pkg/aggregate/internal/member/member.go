@@ -36,24 +36,25 @@ const (
 	overtaking = 2 * Every
 	// listen is for how long one listens before it takes a shard.
 	listen = 3 * Every
-	// late is after how long without a message of its own an aggregator has not listened meanwhile:
-	// it, or NATS, may have stood still, so that those of others are still under way.
-	late = Every * 3 / 2
+	// An aggregator, or NATS, has stood still where more than still is between two messages of its
+	// own that it hears, or where the second one took longer than the first by more than later.
+	still = 3 * Every
+	later = Every / 2
 )
 
 // Members are the aggregators, as one of them, this one, knows them. Times are its own, in ns. The
-// methods are safe for concurrent use; Own is to be called once in Every at least. A message that
-// says what its sender has said before costs no work for single shards.
+// methods are safe for concurrent use. A message that says what its sender has said before costs no
+// work for single shards.
 type Members struct {
 	id uint64
 
-	mu       sync.Mutex
-	others   map[uint64]*other
-	list     []*other // the same; nil if that has changed
-	called   int64    // the time of the last call
-	stood    int64    // for how long this process has stood still
-	heard    int64    // when this one last heard itself; 0 before
-	listened int64    // for how long it had listened then
+	mu     sync.Mutex
+	others map[uint64]*other
+	list   []*other // the same; nil if that has changed
+	heard  int64    // when this one last heard itself; 0: never
+	sent   int64    // when it had sent what it heard then
+	stood  int64    // for how long it, or NATS, had stood still then
+	began  int64    // when it began to hear itself, less stood
 
 	// What Own decided last, and upon what.
 	serves, owned []bool
@@ -77,7 +78,7 @@ type other struct {
 	id     uint64
 	said   *events.Member // last
 	at     int64          // when it came
-	awake  int64          // the time awake then
+	heard  int64          // the same, less stood
 	lowest int            // of the shards that it serves and owns, or none
 	doubts int            // requests that have not reached it since it has been doubtful
 }
@@ -86,8 +87,8 @@ type other struct {
 const none = math.MaxInt
 
 // hear takes in what it has told.
-func (o *other) hear(said *events.Member, now, awake int64) {
-	o.said, o.at, o.awake, o.lowest, o.doubts = said, now, awake, none, 0
+func (o *other) hear(said *events.Member, now, heard int64) {
+	o.said, o.at, o.heard, o.lowest, o.doubts = said, now, heard, none, 0
 	for i, owns := range said.GetOwns() {
 		if owns &= at(said.GetServes(), i); owns != 0 {
 			o.lowest = 8*i + bits.TrailingZeros8(owns)
@@ -116,31 +117,46 @@ func New(id uint64) *Members {
 func (m *Members) Observe(said *events.Member, now int64) (news bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	awake := m.awakeLocked(now)
 	switch o := m.others[said.GetId()]; {
 	case said.GetId() == m.id:
-		switch gap := now - m.heard; {
-		case gap > int64(Silent): // nothing was heard meanwhile, whoever spoke
-			m.listened = 0
-		case gap <= int64(late):
-			m.listened += gap
-		}
-		m.heard = now
-		return m.hearingLocked(now) != m.hearing
+		gone := m.hearItselfLocked(said.GetSent(), now)
+		return gone || m.hearingLocked(now) != m.hearing
 	case said.GetLeaving():
 		return m.dropLocked(o)
 	case o != nil:
 		if said.GetSent() >= o.said.GetSent() || now-o.at >= int64(overtaking) {
 			news = m.changeLocked(o.said, said)
-			o.hear(said, now, awake)
+			o.hear(said, now, now-m.stood)
 		}
 	case len(m.others) < events.MaxMembers:
 		o = &other{id: said.GetId()}
-		o.hear(said, now, awake)
+		o.hear(said, now, now-m.stood)
 		m.others[o.id], m.list = o, nil
 		return m.changeLocked(new(events.Member), said)
 	}
 	return news
+}
+
+// hearItselfLocked takes in what this aggregator has said itself at own time sent, and returns
+// whether another one counts as gone: one that has been silent, as far as this one listened. While
+// it, or NATS, stood still, what others have said was still under way.
+func (m *Members) hearItselfLocked(sent, now int64) (gone bool) {
+	if sent <= m.sent || sent > now { // a repeat, or not its own
+		return false
+	}
+	gap := now - m.heard
+	if m.heard != 0 && (gap > int64(still) || gap-(sent-m.sent) > int64(later)) {
+		m.stood += gap
+	}
+	if gap > int64(Silent) { // nothing was heard meanwhile, whoever spoke
+		m.began = now - m.stood
+	}
+	m.heard, m.sent = now, sent
+	for _, o := range m.listLocked() {
+		o.heard = min(o.heard, now-m.stood)
+		gone = now-m.stood-o.heard > int64(Silent) && m.dropLocked(o) || gone
+	}
+	return gone
 }
 
 // changeLocked takes in that an aggregator has said first before, then after, and returns whether
@@ -181,9 +197,8 @@ func (m *Members) dropLocked(o *other) (gone bool) {
 func (m *Members) Doubt(shard uint32, now int64) (gone bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	awake := m.awakeLocked(now)
 	_, owner := m.judgeLocked(int(shard))
-	if owner == nil || awake-owner.awake <= int64(doubtful) || now-m.heard > int64(late) {
+	if owner == nil || now-m.stood-owner.heard <= int64(doubtful) || now-m.heard > int64(Every*3/2) {
 		return false
 	}
 	owner.doubts++
@@ -198,11 +213,13 @@ func (m *Members) OwnedByOther(shard uint32) bool {
 	return owner != nil
 }
 
-// ServedByOther returns whether another aggregator says that it serves a shard.
-func (m *Members) ServedByOther(shard uint32) bool {
+// ServedByOther returns whether another aggregator says that it serves a shard. One that hears
+// nothing does not know.
+func (m *Members) ServedByOther(shard uint32, now int64) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return slices.ContainsFunc(m.listLocked(), func(o *other) bool { return isSet(o.said.GetServes(), int(shard)) })
+	serves := func(o *other) bool { return isSet(o.said.GetServes(), int(shard)) }
+	return m.hearingLocked(now) != deaf && slices.ContainsFunc(m.listLocked(), serves)
 }
 
 // Own decides which shards this aggregator owns from now on; serves says for each shard whether it
@@ -211,12 +228,6 @@ func (m *Members) ServedByOther(shard uint32) bool {
 func (m *Members) Own(serves []bool, now int64) (owned []bool, news bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	awake := m.awakeLocked(now)
-	for _, o := range m.listLocked() {
-		if awake-o.awake > int64(Silent) {
-			m.dropLocked(o)
-		}
-	}
 	hearing := m.hearingLocked(now)
 	all := hearing != m.hearing || len(serves) != len(m.serves)
 	if !all && len(m.stale) == 0 && slices.Equal(serves, m.serves) {
@@ -256,22 +267,11 @@ func (m *Members) decideLocked(shard int, serves bool, hearing hearing, had bool
 	return standby
 }
 
-// awakeLocked is time now, less the time in which this process has stood still: more than Every
-// between two calls. What others have said in that time has not been read yet: it does not make them
-// silent.
-func (m *Members) awakeLocked(now int64) int64 {
-	if m.called != 0 {
-		m.stood += max(now-m.called-int64(Every), 0)
-	}
-	m.called = max(m.called, now)
-	return now - m.stood
-}
-
 func (m *Members) hearingLocked(now int64) hearing {
 	switch {
 	case m.heard == 0 || now-m.heard > int64(Silent):
 		return deaf
-	case m.listened < int64(listen):
+	case m.heard-m.stood-m.began < int64(listen):
 		return hears
 	}
 	return listens
@@ -323,12 +323,11 @@ func (m *Members) Listened(now int64) bool {
 func (m *Members) Live(now int64) (n int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	awake := m.awakeLocked(now)
 	if m.hearingLocked(now) != deaf {
 		n++
 	}
 	for _, o := range m.listLocked() {
-		if awake-o.awake <= int64(Silent) {
+		if now-m.stood-o.heard <= int64(Silent) {
 			n++
 		}
 	}

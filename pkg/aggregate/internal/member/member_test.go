@@ -257,7 +257,8 @@ func TestStandingStillWhileItListens(t *testing.T) {
 		{"it stands still", nil, []int64{0, 250, 500, 750, 1290, 1540}, []int64{2, 252, 502, 1290, 1292, 1542}, 1542},
 		{"NATS stands still", []int64{250, 500, 750},
 			[]int64{0, 250, 500, 750, 1000, 1250, 1500}, []int64{2, 801, 801, 801, 1002, 1252, 1502}, 1502 + 250},
-		{"a message is lost", []int64{500}, []int64{0, 250, 750, 1000, 1250}, []int64{2, 252, 752, 1002, 1252}, 1252},
+		{"a message is lost", []int64{500}, []int64{0, 250, 750, 1000, 1250}, []int64{2, 252, 752, 1002, 1252}, 752},
+		{"its ticks come late", nil, []int64{0, 500, 1000, 1500}, []int64{2, 502, 1002, 1502}, 1002},
 		{"nothing is heard for more than a second", []int64{250, 500, 750, 1000, 1250, 1500},
 			[]int64{0, 250, 500, 1500, 1750, 2000, 2250}, []int64{2, 252, 502, 1504, 1752, 2002, 2252}, 2252 + 250},
 	} {
@@ -288,12 +289,12 @@ func TestNobodyIsSilentWhileThisOneStandsStill(t *testing.T) {
 		}
 		now := start + 5000*ms + stood*ms
 		owned, _ := m.Own(serves, now)
-		told := m.ServedByOther(0)
+		knows := len(m.others) == 1
 		m.Observe(&events.Member{Id: 1, Sent: start + 5001*ms}, now)
 		first, second := m.Doubt(0, now), m.Doubt(0, now)
-		if owned[0] || !told || first || second || m.Live(now) != 2 {
+		if owned[0] || !knows || first || second || m.Live(now) != 2 {
 			t.Errorf("after %d ms: it owns the shard: %v; it knows the owner: %v; that counts as gone: %v",
-				stood, owned[0], told, first || second)
+				stood, owned[0], knows, first || second)
 		}
 	}
 }
@@ -544,6 +545,28 @@ func TestNothingNew(t *testing.T) {
 			t.Error("what has changed back is told")
 		}
 		before = m.Members.owned
+	}
+}
+
+// Messages in this aggregator's own name that it cannot have sent, and repeats, do not count as
+// heard, nor do they let it take others for gone, or keep it from noticing that one is.
+func TestForgedInItsOwnName(t *testing.T) {
+	for _, forged := range []int64{1, start, math.MaxInt64} {
+		m := New(1)
+		for now := start; now <= start+8000*ms; now += 250 * ms {
+			m.Observe(&events.Member{Id: 1, Sent: forged}, now)
+			m.Observe(&events.Member{Id: 1, Sent: now - 2*ms}, now)
+			m.Observe(&events.Member{Id: 1, Sent: forged}, now)
+			if now < start+5000*ms {
+				m.Observe(&events.Member{Id: 2, Sent: now}, now)
+			}
+			if got, want := m.Listened(now), now >= start+750*ms; got != want {
+				t.Errorf("after %d ms, with %d: it has listened: %v", (now-start)/ms, forged, got)
+			}
+			if got, want := len(m.others) == 1, now < start+5750*ms+int64(Every); got != want {
+				t.Errorf("after %d ms, with %d: it knows the other one: %v", (now-start)/ms, forged, got)
+			}
+		}
 	}
 }
 
