@@ -26,20 +26,25 @@ import (
 const (
 	// Every is how often an aggregator tells the others about itself.
 	Every = 250 * time.Millisecond
-	// Silent is after how long without a message an aggregator counts as gone.
+	// Silent is after how long without a message an aggregator counts as gone: once this one has
+	// heard more than silent messages of its own since. While it, or NATS, stands still it hears
+	// none, and what others say is still under way.
 	Silent = time.Second
+	silent = int(Silent / Every)
+	// forgotten is the same for one that does not hear itself, and so cannot tell.
+	forgotten = time.Minute
 	// doubtful is the same for an owner that two requests have not reached since: one may be a
 	// message that is lost, or late.
 	doubtful = 2 * Every
 	// overtaking is how long a message may have been overtaken by a later one, and is ignored. One
 	// that claims to be of the future keeps others from being heard for no longer.
 	overtaking = 2 * Every
-	// listen is for how long one listens before it takes a shard.
-	listen = 3 * Every
-	// An aggregator, or NATS, has stood still where more than still is between two messages of its
-	// own that it hears, or where the second one took longer than the first by more than later.
-	still = 3 * Every
+	// listen is how many of its own messages one hears after the first before it takes a shard.
+	listen = 3
+	// A message of its own counts if it took not much longer than the one before, or it may come
+	// before what others have said meanwhile; and not too soon after another one that counts.
 	later = Every / 2
+	soon  = Every * 3 / 4
 )
 
 // Members are the aggregators, as one of them, this one, knows them. Times are its own, in ns. The
@@ -48,13 +53,14 @@ const (
 type Members struct {
 	id uint64
 
-	mu     sync.Mutex
-	others map[uint64]*other
-	list   []*other // the same; nil if that has changed
-	heard  int64    // when this one last heard itself; 0: never
-	sent   int64    // when it had sent what it heard then
-	stood  int64    // for how long it, or NATS, had stood still then
-	began  int64    // when it began to hear itself, less stood
+	mu      sync.Mutex
+	others  map[uint64]*other
+	list    []*other // the same; nil if that has changed
+	heard   int64    // when this one last heard itself; 0: never
+	sent    int64    // when it had sent what it heard then
+	echoes  int      // how many messages of its own it has heard that count
+	counted int64    // when it heard the last one of these
+	began   int      // what echoes was when it began to hear itself
 
 	// What Own decided last, and upon what.
 	serves, owned []bool
@@ -78,7 +84,7 @@ type other struct {
 	id     uint64
 	said   *events.Member // last
 	at     int64          // when it came
-	heard  int64          // the same, less stood
+	echoes int            // what this one's echoes was then
 	lowest int            // of the shards that it serves and owns, or none
 	doubts int            // requests that have not reached it since it has been doubtful
 }
@@ -87,8 +93,8 @@ type other struct {
 const none = math.MaxInt
 
 // hear takes in what it has told.
-func (o *other) hear(said *events.Member, now, heard int64) {
-	o.said, o.at, o.heard, o.lowest, o.doubts = said, now, heard, none, 0
+func (o *other) hear(said *events.Member, now int64, echoes int) {
+	o.said, o.at, o.echoes, o.lowest, o.doubts = said, now, echoes, none, 0
 	for i, owns := range said.GetOwns() {
 		if owns &= at(said.GetServes(), i); owns != 0 {
 			o.lowest = 8*i + bits.TrailingZeros8(owns)
@@ -119,42 +125,46 @@ func (m *Members) Observe(said *events.Member, now int64) (news bool) {
 	defer m.mu.Unlock()
 	switch o := m.others[said.GetId()]; {
 	case said.GetId() == m.id:
-		gone := m.hearItselfLocked(said.GetSent(), now)
-		return gone || m.hearingLocked(now) != m.hearing
+		m.hearItselfLocked(said.GetSent(), now)
+		return m.dropSilentLocked(now) || m.hearingLocked(now) != m.hearing
 	case said.GetLeaving():
 		return m.dropLocked(o)
 	case o != nil:
 		if said.GetSent() >= o.said.GetSent() || now-o.at >= int64(overtaking) {
 			news = m.changeLocked(o.said, said)
-			o.hear(said, now, now-m.stood)
+			o.hear(said, now, m.echoes)
 		}
 	case len(m.others) < events.MaxMembers:
 		o = &other{id: said.GetId()}
-		o.hear(said, now, now-m.stood)
+		o.hear(said, now, m.echoes)
 		m.others[o.id], m.list = o, nil
 		return m.changeLocked(new(events.Member), said)
 	}
 	return news
 }
 
-// hearItselfLocked takes in what this aggregator has said itself at own time sent, and returns
-// whether another one counts as gone: one that has been silent, as far as this one listened. While
-// it, or NATS, stood still, what others have said was still under way.
-func (m *Members) hearItselfLocked(sent, now int64) (gone bool) {
+// hearItselfLocked takes in what this aggregator has said itself at own time sent.
+func (m *Members) hearItselfLocked(sent, now int64) {
 	if sent <= m.sent || sent > now { // a repeat, or not its own
-		return false
+		return
 	}
 	gap := now - m.heard
-	if m.heard != 0 && (gap > int64(still) || gap-(sent-m.sent) > int64(later)) {
-		m.stood += gap
-	}
-	if gap > int64(Silent) { // nothing was heard meanwhile, whoever spoke
-		m.began = now - m.stood
-	}
+	isLate := gap-(sent-m.sent) > int64(later)
 	m.heard, m.sent = now, sent
+	switch {
+	case gap > int64(Silent): // nothing was heard meanwhile, whoever spoke
+		m.began, m.counted = m.echoes, now
+	case !isLate && now-m.counted >= int64(soon):
+		m.echoes, m.counted = m.echoes+1, now
+	}
+}
+
+// dropSilentLocked forgets those that are silent, and returns whether there is one.
+func (m *Members) dropSilentLocked(now int64) (gone bool) {
 	for _, o := range m.listLocked() {
-		o.heard = min(o.heard, now-m.stood)
-		gone = now-m.stood-o.heard > int64(Silent) && m.dropLocked(o) || gone
+		if m.echoes-o.echoes > silent || now-o.at > int64(forgotten) {
+			gone = m.dropLocked(o) || gone
+		}
 	}
 	return gone
 }
@@ -198,7 +208,8 @@ func (m *Members) Doubt(shard uint32, now int64) (gone bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	_, owner := m.judgeLocked(int(shard))
-	if owner == nil || now-m.stood-owner.heard <= int64(doubtful) || now-m.heard > int64(Every*3/2) {
+	if owner == nil || now-owner.at <= int64(doubtful) ||
+		m.echoes-owner.echoes < int(doubtful/Every) || now-m.heard > int64(Every*3/2) {
 		return false
 	}
 	owner.doubts++
@@ -213,13 +224,13 @@ func (m *Members) OwnedByOther(shard uint32) bool {
 	return owner != nil
 }
 
-// ServedByOther returns whether another aggregator says that it serves a shard. One that hears
-// nothing does not know.
+// ServedByOther returns whether another aggregator has said lately that it serves a shard.
 func (m *Members) ServedByOther(shard uint32, now int64) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	serves := func(o *other) bool { return isSet(o.said.GetServes(), int(shard)) }
-	return m.hearingLocked(now) != deaf && slices.ContainsFunc(m.listLocked(), serves)
+	return slices.ContainsFunc(m.listLocked(), func(o *other) bool {
+		return now-o.at <= int64(Silent) && isSet(o.said.GetServes(), int(shard))
+	})
 }
 
 // Own decides which shards this aggregator owns from now on; serves says for each shard whether it
@@ -228,6 +239,7 @@ func (m *Members) ServedByOther(shard uint32, now int64) bool {
 func (m *Members) Own(serves []bool, now int64) (owned []bool, news bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	m.dropSilentLocked(now)
 	hearing := m.hearingLocked(now)
 	all := hearing != m.hearing || len(serves) != len(m.serves)
 	if !all && len(m.stale) == 0 && slices.Equal(serves, m.serves) {
@@ -271,7 +283,7 @@ func (m *Members) hearingLocked(now int64) hearing {
 	switch {
 	case m.heard == 0 || now-m.heard > int64(Silent):
 		return deaf
-	case m.heard-m.stood-m.began < int64(listen):
+	case m.echoes-m.began < listen:
 		return hears
 	}
 	return listens
@@ -327,7 +339,7 @@ func (m *Members) Live(now int64) (n int) {
 		n++
 	}
 	for _, o := range m.listLocked() {
-		if now-m.stood-o.heard <= int64(Silent) {
+		if now-o.at <= int64(Silent) {
 			n++
 		}
 	}
@@ -408,6 +420,9 @@ func (m *Members) Message(serves []bool, now int64) *events.Member {
 	}
 	for _, id := range slices.Sorted(maps.Keys(m.others)) {
 		o := m.others[id]
+		if now-o.at > int64(Silent) { // clocks may have drifted apart since
+			continue
+		}
 		said.Echoes = append(said.Echoes, &events.Echo{Id: id, Sent: o.said.GetSent(), Held: now - o.at})
 	}
 	return said

@@ -244,8 +244,8 @@ func TestStandingStill(t *testing.T) {
 	}
 }
 
-// Time in which this aggregator, or NATS, stands still is none in which it listens: what others have
-// said is still under way when it hears what it has said itself before.
+// While this aggregator, or NATS, stands still, it does not listen: what others have said is still
+// under way when it hears what it has said itself before.
 func TestStandingStillWhileItListens(t *testing.T) {
 	for _, tt := range []struct {
 		why      string
@@ -254,13 +254,13 @@ func TestStandingStillWhileItListens(t *testing.T) {
 		listened int64   // from when on
 	}{
 		{"it hears itself", nil, []int64{0, 250, 500, 750, 1000}, []int64{2, 252, 502, 752, 1002}, 752},
-		{"it stands still", nil, []int64{0, 250, 500, 750, 1290, 1540}, []int64{2, 252, 502, 1290, 1292, 1542}, 1542},
+		{"it stands still", nil, []int64{0, 250, 500, 750, 1290, 1540}, []int64{2, 252, 502, 1290, 1292, 1542}, 1292},
 		{"NATS stands still", []int64{250, 500, 750},
-			[]int64{0, 250, 500, 750, 1000, 1250, 1500}, []int64{2, 801, 801, 801, 1002, 1252, 1502}, 1502 + 250},
-		{"a message is lost", []int64{500}, []int64{0, 250, 750, 1000, 1250}, []int64{2, 252, 752, 1002, 1252}, 752},
-		{"its ticks come late", nil, []int64{0, 500, 1000, 1500}, []int64{2, 502, 1002, 1502}, 1002},
+			[]int64{0, 250, 500, 750, 1000, 1250, 1500}, []int64{2, 801, 801, 801, 1002, 1252, 1502}, 1252},
+		{"a message is lost", []int64{500}, []int64{0, 250, 750, 1000, 1250}, []int64{2, 252, 752, 1002, 1252}, 1002},
+		{"its ticks come late", nil, []int64{0, 500, 1000, 1500}, []int64{2, 502, 1002, 1502}, 1502},
 		{"nothing is heard for more than a second", []int64{250, 500, 750, 1000, 1250, 1500},
-			[]int64{0, 250, 500, 1500, 1750, 2000, 2250}, []int64{2, 252, 502, 1504, 1752, 2002, 2252}, 2252 + 250},
+			[]int64{0, 250, 500, 1500, 1750, 2000, 2250}, []int64{2, 252, 502, 1504, 1752, 2002, 2252}, 2252},
 	} {
 		m, next := New(1), 0
 		for now := int64(0); now <= tt.at[len(tt.at)-1]; now++ {
@@ -280,7 +280,7 @@ func TestStandingStillWhileItListens(t *testing.T) {
 // An aggregator that stood still decides, and reads its own messages and requests, before it reads
 // those of others: nobody counts as gone by that.
 func TestNobodyIsSilentWhileThisOneStandsStill(t *testing.T) {
-	for _, stood := range []int64{700, 990, 1500, 60_000} {
+	for _, stood := range []int64{270, 370, 700, 990, 1500, 50_000} {
 		m, serves := New(1), []bool{true}
 		for now := start; now <= start+5000*ms; now += 250 * ms {
 			m.Observe(&events.Member{Id: 2, Sent: now - 240*ms, Shards: 1, Serves: []byte{1}, Owns: []byte{1}}, now-240*ms)
@@ -292,9 +292,56 @@ func TestNobodyIsSilentWhileThisOneStandsStill(t *testing.T) {
 		knows := len(m.others) == 1
 		m.Observe(&events.Member{Id: 1, Sent: start + 5001*ms}, now)
 		first, second := m.Doubt(0, now), m.Doubt(0, now)
-		if owned[0] || !knows || first || second || m.Live(now) != 2 {
+		if owned[0] || !knows || first || second {
 			t.Errorf("after %d ms: it owns the shard: %v; it knows the owner: %v; that counts as gone: %v",
 				stood, owned[0], knows, first || second)
+		}
+	}
+}
+
+// However badly this aggregator hears itself, it notices that another one is gone after it has heard
+// five of its own messages; and it takes nobody for gone that it hears every 250 ms.
+func TestSilenceOnABadLink(t *testing.T) {
+	random := rand.New(rand.NewPCG(5, 6))
+	for _, tt := range []struct {
+		why         string
+		tick        func() int64 // ms to the next message
+		trip        func(i int) int64
+		from, until int64 // ms in which it notices
+	}{
+		{"a good link", func() int64 { return 250 }, func(int) int64 { return 2 }, 1000, 1250},
+		{"a far one", func() int64 { return 250 }, func(int) int64 { return 900 }, 1000, 1250},
+		{"random trips", func() int64 { return 250 }, func(int) int64 { return random.Int64N(240) }, 700, 3000},
+		{"every second one is 200 ms late", func() int64 { return 250 }, func(i int) int64 { return int64(i % 2 * 200) }, 1000, 2750},
+		{"every second one is 245 ms late", func() int64 { return 250 }, func(i int) int64 { return int64(i % 2 * 245) }, 1000, 2750},
+		{"its ticks come late", func() int64 { return 760 }, func(int) int64 { return 2 }, 2000, 4600},
+		{"messages are lost", func() int64 { return 250 + 250*random.Int64N(2) }, func(int) int64 { return 2 }, 1000, 2500},
+	} {
+		for phase := range int64(10) {
+			m := New(1)
+			type heard struct{ sent, at int64 }
+			var own []heard
+			for i, sent, at := 0, int64(0), int64(0); sent < 20_000; i, sent = i+1, sent+tt.tick() {
+				at = max(at, sent+tt.trip(i)) // none overtakes another
+				own = append(own, heard{sent, at})
+			}
+			gone := int64(-1)
+			const dies = 10_000
+			for now := int64(0); now < 20_000; now++ {
+				for ; len(own) > 0 && own[0].at == now; own = own[1:] {
+					m.Observe(&events.Member{Id: 1, Sent: start + own[0].sent*ms}, start+now*ms)
+				}
+				if now%250 == 25*phase && now < dies {
+					m.Observe(&events.Member{Id: 2, Sent: start + now*ms}, start+now*ms)
+				}
+				if now > 250 && len(m.others) == 0 && gone < 0 {
+					gone = now
+				}
+			}
+			last := int64(dies - 250 + 25*phase)
+			if gone-last < tt.from || gone-last > tt.until {
+				t.Errorf("%s: the other one is taken for gone %d ms after its last message", tt.why, gone-last)
+			}
 		}
 	}
 }
