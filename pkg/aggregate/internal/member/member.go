@@ -58,9 +58,9 @@ type Members struct {
 	list    []*other // the same; nil if that has changed
 	heard   int64    // when this one last heard itself; 0: never
 	sent    int64    // when it had sent what it heard then
-	echoes  int      // how many messages of its own it has heard that count
+	own     int      // how many messages of its own it has heard that count
 	counted int64    // when it heard the last one of these
-	began   int      // what echoes was when it began to hear itself
+	began   int      // what own was when it began to hear itself
 
 	// What Own decided last, and upon what.
 	serves, owned []bool
@@ -84,7 +84,7 @@ type other struct {
 	id     uint64
 	said   *events.Member // last
 	at     int64          // when it came
-	echoes int            // what this one's echoes was then
+	own    int            // what this one's own was then
 	lowest int            // of the shards that it serves and owns, or none
 	doubts int            // requests that have not reached it since it has been doubtful
 }
@@ -93,8 +93,8 @@ type other struct {
 const none = math.MaxInt
 
 // hear takes in what it has told.
-func (o *other) hear(said *events.Member, now int64, echoes int) {
-	o.said, o.at, o.echoes, o.lowest, o.doubts = said, now, echoes, none, 0
+func (o *other) hear(said *events.Member, now int64, own int) {
+	o.said, o.at, o.own, o.lowest, o.doubts = said, now, own, none, 0
 	for i, owns := range said.GetOwns() {
 		if owns &= at(said.GetServes(), i); owns != 0 {
 			o.lowest = 8*i + bits.TrailingZeros8(owns)
@@ -132,11 +132,11 @@ func (m *Members) Observe(said *events.Member, now int64) (news bool) {
 	case o != nil:
 		if said.GetSent() >= o.said.GetSent() || now-o.at >= int64(overtaking) {
 			news = m.changeLocked(o.said, said)
-			o.hear(said, now, m.echoes)
+			o.hear(said, now, m.own)
 		}
 	case len(m.others) < events.MaxMembers:
 		o = &other{id: said.GetId()}
-		o.hear(said, now, m.echoes)
+		o.hear(said, now, m.own)
 		m.others[o.id], m.list = o, nil
 		return m.changeLocked(new(events.Member), said)
 	}
@@ -153,16 +153,16 @@ func (m *Members) hearItselfLocked(sent, now int64) {
 	m.heard, m.sent = now, sent
 	switch {
 	case gap > int64(Silent): // nothing was heard meanwhile, whoever spoke
-		m.began, m.counted = m.echoes, now
+		m.began, m.counted = m.own, now
 	case !isLate && now-m.counted >= int64(soon):
-		m.echoes, m.counted = m.echoes+1, now
+		m.own, m.counted = m.own+1, now
 	}
 }
 
 // dropSilentLocked forgets those that are silent, and returns whether there is one.
 func (m *Members) dropSilentLocked(now int64) (gone bool) {
 	for _, o := range m.listLocked() {
-		if m.echoes-o.echoes > silent || now-o.at > int64(forgotten) {
+		if m.own-o.own > silent || now-o.at > int64(forgotten) {
 			gone = m.dropLocked(o) || gone
 		}
 	}
@@ -209,7 +209,7 @@ func (m *Members) Doubt(shard uint32, now int64) (gone bool) {
 	defer m.mu.Unlock()
 	_, owner := m.judgeLocked(int(shard))
 	if owner == nil || now-owner.at <= int64(doubtful) ||
-		m.echoes-owner.echoes < int(doubtful/Every) || now-m.heard > int64(Every*3/2) {
+		m.own-owner.own < int(doubtful/Every) || now-m.heard > int64(Every*3/2) {
 		return false
 	}
 	owner.doubts++
@@ -283,7 +283,7 @@ func (m *Members) hearingLocked(now int64) hearing {
 	switch {
 	case m.heard == 0 || now-m.heard > int64(Silent):
 		return deaf
-	case m.echoes-m.began < listen:
+	case m.own-m.began < listen:
 		return hears
 	}
 	return listens
