@@ -31,7 +31,7 @@ const (
 	// none, and what others say is still under way.
 	Silent = time.Second
 	silent = int(Silent / Every)
-	// forgotten is the same for one that does not hear itself, and so cannot tell.
+	// forgotten is after how long one is in any case: who does not hear itself cannot tell.
 	forgotten = time.Minute
 	// doubtful is the same for an owner that two requests have not reached since: one may be a
 	// message that is lost, or late.
@@ -41,8 +41,9 @@ const (
 	overtaking = 2 * Every
 	// listen is how many of its own messages one hears after the first before it takes a shard.
 	listen = 3
-	// A message of its own counts if it took not much longer than the one before, or it may come
-	// before what others have said meanwhile; and not too soon after another one that counts.
+	// A message of its own does not count if it took so much later than the one before, unless that
+	// was late as well: it may come before what others have said meanwhile. Nor does one so soon
+	// after another one that counts.
 	later = Every / 2
 	soon  = Every * 3 / 4
 )
@@ -58,6 +59,7 @@ type Members struct {
 	list    []*other // the same; nil if that has changed
 	heard   int64    // when this one last heard itself; 0: never
 	sent    int64    // when it had sent what it heard then
+	late    bool     // that was late
 	own     int      // how many messages of its own it has heard that count
 	counted int64    // when it heard the last one of these
 	began   int      // what own was when it began to hear itself
@@ -149,20 +151,20 @@ func (m *Members) hearItselfLocked(sent, now int64) {
 		return
 	}
 	gap := now - m.heard
-	isLate := gap-(sent-m.sent) > int64(later)
+	m.late = !m.late && gap-(sent-m.sent) > int64(later)
 	m.heard, m.sent = now, sent
-	switch {
-	case gap > int64(Silent): // nothing was heard meanwhile, whoever spoke
-		m.began, m.counted = m.own, now
-	case !isLate && now-m.counted >= int64(soon):
+	if !m.late && now-m.counted >= int64(soon) {
 		m.own, m.counted = m.own+1, now
+	}
+	if gap > int64(Silent) { // nothing was heard meanwhile, whoever spoke
+		m.began, m.counted = m.own, now
 	}
 }
 
 // dropSilentLocked forgets those that are silent, and returns whether there is one.
 func (m *Members) dropSilentLocked(now int64) (gone bool) {
 	for _, o := range m.listLocked() {
-		if m.own-o.own > silent || now-o.at > int64(forgotten) {
+		if age := now - o.at; m.own-o.own > silent && age > int64(Silent) || age > int64(forgotten) {
 			gone = m.dropLocked(o) || gone
 		}
 	}

@@ -299,8 +299,8 @@ func TestNobodyIsSilentWhileThisOneStandsStill(t *testing.T) {
 	}
 }
 
-// However badly this aggregator hears itself, it notices that another one is gone after it has heard
-// five of its own messages; and it takes nobody for gone that it hears every 250 ms.
+// However badly this aggregator hears itself, it notices that another one is gone, after five of its
+// own messages that count; and it takes nobody for gone before a second is over.
 func TestSilenceOnABadLink(t *testing.T) {
 	random := rand.New(rand.NewPCG(5, 6))
 	for _, tt := range []struct {
@@ -311,10 +311,13 @@ func TestSilenceOnABadLink(t *testing.T) {
 	}{
 		{"a good link", func() int64 { return 250 }, func(int) int64 { return 2 }, 1000, 1250},
 		{"a far one", func() int64 { return 250 }, func(int) int64 { return 900 }, 1000, 1250},
-		{"random trips", func() int64 { return 250 }, func(int) int64 { return random.Int64N(240) }, 700, 3000},
+		{"random trips", func() int64 { return 250 }, func(int) int64 { return random.Int64N(240) }, 1000, 3000},
 		{"every second one is 200 ms late", func() int64 { return 250 }, func(i int) int64 { return int64(i % 2 * 200) }, 1000, 2750},
 		{"every second one is 245 ms late", func() int64 { return 250 }, func(i int) int64 { return int64(i % 2 * 245) }, 1000, 2750},
+		{"each is 130 ms later than the one before", func() int64 { return 250 }, func(i int) int64 { return int64(max(i-30, 0) * 130) }, 1000, 5000},
 		{"its ticks come late", func() int64 { return 760 }, func(int) int64 { return 2 }, 2000, 4600},
+		{"they come more than a second late", func() int64 { return 1010 }, func(int) int64 { return 2 }, 3000, 6100},
+		{"it has much to say", func() int64 { return 190 }, func(int) int64 { return 2 }, 1000, 1200},
 		{"messages are lost", func() int64 { return 250 + 250*random.Int64N(2) }, func(int) int64 { return 2 }, 1000, 2500},
 	} {
 		for phase := range int64(10) {
@@ -613,6 +616,24 @@ func TestForgedInItsOwnName(t *testing.T) {
 			if got, want := len(m.others) == 1, now < start+5750*ms+int64(Every); got != want {
 				t.Errorf("after %d ms, with %d: it knows the other one: %v", (now-start)/ms, forged, got)
 			}
+		}
+	}
+}
+
+// One that hears others, and not itself, cannot tell who is gone. It takes nobody's word for longer
+// than a second, and forgets them after a minute.
+func TestWhoDoesNotHearItselfForgets(t *testing.T) {
+	m := New(1)
+	m.Observe(&events.Member{Id: 2, Sent: start, Shards: 1, Serves: []byte{1}}, start)
+	for _, tt := range []struct {
+		after         time.Duration
+		lately, known bool
+	}{{Silent, true, true}, {Silent + 1, false, true}, {forgotten, false, true}, {forgotten + 1, false, false}} {
+		now := start + int64(tt.after)
+		m.Own(make([]bool, 1), now)
+		lately, echoes, known := m.ServedByOther(0, now), len(m.Message(nil, now).Echoes) == 1, len(m.others) == 1
+		if lately != tt.lately || echoes != tt.lately || known != tt.known {
+			t.Errorf("after %v: served: %v, an echo: %v, known: %v", tt.after, lately, echoes, known)
 		}
 	}
 }
