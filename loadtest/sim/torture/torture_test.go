@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"slices"
 	"testing"
+	"time"
 )
 
 // A few schedules are free of violations, and meet every kind of fault.
@@ -130,6 +131,36 @@ func TestTheFleetsTimeGoesOn(t *testing.T) {
 	for _, seed := range []uint64{402434, 400251} {
 		for _, v := range Run(t.Context(), Options{Seed: seed}).Violations {
 			t.Errorf("%v\n%s", v, v.Command)
+		}
+	}
+}
+
+// An aggregator that starts, and was told the time in one way only, may take the store's if they
+// agree to a second, and no other. One that knows the time may not.
+func TestHowFarOffAnAggregatorMayStart(t *testing.T) {
+	for _, test := range []struct {
+		knows bool
+		told  time.Duration // ago
+		off   time.Duration
+		want  int // violations
+	}{
+		{false, 100 * time.Millisecond, 400 * time.Millisecond, 0},
+		{false, 100 * time.Millisecond, 900 * time.Millisecond, 0},
+		{false, 100 * time.Millisecond, 1100 * time.Millisecond, 1},
+		{false, 100 * time.Millisecond, -1100 * time.Millisecond, 1},
+		{false, time.Second, 30 * time.Second, 0},
+		{true, 100 * time.Millisecond, 400 * time.Millisecond, 0},
+		{true, 100 * time.Millisecond, 900 * time.Millisecond, 1},
+		{true, time.Second, 30 * time.Second, 1},
+	} {
+		w := newWorld(Options{}, 1)
+		k := &worker{world: w, knows: test.knows, told: w.now - int64(test.told)}
+		w.tells(k, w.now+w.shift+int64(test.off), ms)
+		if got := len(w.result.Violations); got != test.want {
+			t.Errorf("%+v: %d violations", test, got)
+		}
+		if steps := test.off.Abs() > time.Second/2; w.lostTime != steps && test.told < time.Second {
+			t.Errorf("%+v: the fleet's time has stepped: %v", test, w.lostTime)
 		}
 	}
 }

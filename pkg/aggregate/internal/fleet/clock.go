@@ -75,8 +75,8 @@ const (
 	// for such a look.
 	good     = int64(5 * time.Millisecond)
 	patience = int64(3 * time.Second)
-	// recorded is the largest error of a look, and of that by which the time was set, that may
-	// change the offset on record before believeStore is over.
+	// recorded is the largest error of a look that may change the offset on record before
+	// believeStore is over.
 	recorded = int64(50 * time.Millisecond)
 	// believeStore is after how long an aggregator believes a store that contradicts it if it is
 	// not the keeper, and no keeper is heard: as where NATS is away, or forbids aggregators to hear
@@ -124,7 +124,7 @@ func (c *Clock) ObserveStore(sent, got, theirs, kept int64, keeper bool) (keep i
 		switch {
 		case other, longer && !keeper: // our own clock was suspended
 			c.setLocked(by, got)
-		case !keeper, max(by.halfAt(got), c.rough) > recorded && !longer:
+		case !keeper, by.halfAt(got) > recorded && !longer:
 		case own, waited: // the store's clock was set
 			c.doubted = 0
 			c.kept = c.offset - c.store.offset
