@@ -158,7 +158,7 @@ func (c *Clock) ObservePeer(sent, got, theirs, half int64, keeper bool) {
 	case !keeper:
 		if doubted := c.doubted; doubted != 0 && c.rough > good && by.half < c.rough {
 			c.followLocked(by, got)
-			c.doubted = doubted
+			c.doubted = doubted // a better time puts off nothing
 		}
 		return
 	case c.followLocked(by, got):

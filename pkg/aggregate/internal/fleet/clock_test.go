@@ -212,6 +212,30 @@ func TestClockCorrectsABadKeeper(t *testing.T) {
 	}
 }
 
+// Better and better looks at another aggregator do not put off what a keeper is to record: a minute
+// after the first contradiction, where the store is far away.
+func TestClockCorrectionsPutOffNothing(t *testing.T) {
+	a, b := &aggregator{}, &aggregator{}
+	st := &storage{}
+	b.join(st, at, 2*ms, 0.5, false)
+	b.Start(at, true, false)
+	st.ahead = -30 * s
+	a.measure(b, at, 900*ms, false)
+	a.startUntil(at+3*s, true, true)
+	begin := at + 3*s
+	now, trip := begin, 400*ms
+	for ; now < begin+200*s && st.kept == 0; now += s {
+		if (now-begin)%(25*s) == 24*s {
+			a.measure(b, now, trip, false)
+			trip /= 3
+		}
+		a.join(st, now, 120*ms, 0.5, true)
+	}
+	if took := now - begin; took < 60*s || took > 63*s {
+		t.Errorf("recorded after %d ms", took/ms)
+	}
+}
+
 // A keeper records within seconds that the store's clock was set, for however long the store was away.
 func TestClockRecordsAfterAnOutage(t *testing.T) {
 	for _, away := range []int64{10 * s, 300 * s, 3600 * s} {
