@@ -336,7 +336,8 @@ func (c *campaign) judgeVisible() {
 
 // sees says whether a part that is to show a fault does, or none could.
 func (c *campaign) sees(look sight, f found.Fault) bool {
-	from, until, notice := c.time(f.At), c.time(f.At+f.For).Add(seenWithin), underWay
+	from, end := c.time(f.At), c.time(f.At+f.For)
+	until, notice := end.Add(seenWithin), underWay
 	if c.o.Untimed {
 		until, notice = until.Add(seenWithin), time.Second
 	}
@@ -353,7 +354,13 @@ func (c *campaign) sees(look sight, f found.Fault) bool {
 		case Cut:
 			could = could || c.samples.couldShow(p, from, notice)
 		case Secrets: // a start reads the files, too
-			could = could || p.lived(from, c.time(f.At+f.For).Add(time.Second))
+			could = could || p.lived(from, end.Add(time.Second))
+		case Failover:
+			// What is lost only those know whom Redis had answered. There is no JetStream here, and one
+			// that has ended may have told nobody.
+			if could = true; p.endedIn(from, end) {
+				return true
+			}
 		default:
 			could = true
 		}
