@@ -481,8 +481,16 @@ func TestWriteLogs(t *testing.T) {
 
 // A fault that no metric shows is a violation; what no fault need show is none.
 func TestJudgeVisible(t *testing.T) {
-	failover := func(at float64, hits int64) found.Fault {
-		return found.Fault{At: at, Kind: "failover", Target: "redis-0", For: 11, Detail: "promoted after 0.2 s: " + hitsLost(hits)}
+	failover := func(hits int64) found.Fault {
+		return found.Fault{
+			At: 10, For: 11, Kind: "failover", Target: "redis-0",
+			Detail: "promoted after 0.2 s: " + hitsLost(hits), LastCount: 10.6,
+		}
+	}
+	lastCount := func(at, last float64) found.Fault {
+		f := failover(20)
+		f.At, f.LastCount = at, last
+		return f
 	}
 	cut := found.Fault{Kind: "cut", Target: "checker-1", Detail: "1 connections"}
 	another := map[string]float64{"process_start_time_seconds": 2}
@@ -512,13 +520,15 @@ func TestJudgeVisible(t *testing.T) {
 		{"secrets that only a start loads", found.Fault{Kind: "secrets", Target: "nats"}, anotherWith("offpath_files_loads_total", 3), true},
 		{"those of Redis", found.Fault{Kind: "secrets", Target: "redis"}, map[string]float64{}, true},
 		{"the same, while no aggregator was there", found.Fault{Kind: "secrets", Target: "redis", At: 60}, map[string]float64{}, false},
-		{"one that has failed over, at a start", failover(10, 20), anotherWith("offpath_apply_seconds", 0), true},
-		{"the same, slowly", failover(10, 20), anotherWith("offpath_apply_seconds", 1), false},
-		{"a failover", failover(10, 20), map[string]float64{"offpath_apply_seconds": 4}, true},
-		{"one after an aggregator has ended", failover(60.6, 20), map[string]float64{"offpath_apply_seconds": 4}, true},
-		{"one while an aggregator ends, which may have been the only one to know", failover(60, 20), map[string]float64{"offpath_apply_seconds": 4}, false},
-		{"one that is seen", failover(10, 20), map[string]float64{"offpath_store_losses_total": 1}, false},
-		{"one that loses nothing", failover(10, 0), map[string]float64{"offpath_apply_seconds": 4}, false},
+		{"one that has failed over, at a start", failover(20), anotherWith("offpath_apply_seconds", 0), true},
+		{"the same, slowly", failover(20), anotherWith("offpath_apply_seconds", 1), false},
+		{"a failover", failover(20), map[string]float64{"offpath_apply_seconds": 4}, true},
+		{"an aggregator ends just after the old master's last hits", lastCount(59, 60.1), map[string]float64{}, false},
+		{"just before, while they were under way", lastCount(60, 60.55), map[string]float64{}, false},
+		{"later", lastCount(57, 59.4), map[string]float64{}, true},
+		{"and another one wrote to the old master after that", lastCount(60, 61), map[string]float64{}, true},
+		{"one that is seen", failover(20), map[string]float64{"offpath_store_losses_total": 1}, false},
+		{"one that loses nothing", failover(0), map[string]float64{"offpath_apply_seconds": 4}, false},
 	} {
 		c := recorded()
 		c.fleet.aggregators = []*part{{name: "aggregator-0", lives: []life{{span: span{c.at(0), c.at(60.5)}}}}}

@@ -103,6 +103,10 @@ var sights = []sight{
 // are read.
 const seenWithin, sampleEvery = 10 * time.Second, 500 * time.Millisecond
 
+// toldWithin is how long an aggregator that writes to an old master needs to come to the new one, and
+// to find there that hits are lost: half a second at most in 35 failovers.
+const toldWithin = time.Second
+
 // sample is what a process' metrics were at one time.
 type sample struct {
 	at      time.Time          // when it was asked for
@@ -336,8 +340,7 @@ func (c *campaign) judgeVisible() {
 
 // sees says whether a part that is to show a fault does, or none could.
 func (c *campaign) sees(look sight, f found.Fault) bool {
-	from, end := c.time(f.At), c.time(f.At+f.For)
-	until, notice := end.Add(seenWithin), underWay
+	from, until, notice := c.time(f.At), c.time(f.At+f.For).Add(seenWithin), underWay
 	if c.o.Untimed {
 		until, notice = until.Add(seenWithin), time.Second
 	}
@@ -354,13 +357,15 @@ func (c *campaign) sees(look sight, f found.Fault) bool {
 		case Cut:
 			could = could || c.samples.couldShow(p, from, notice)
 		case Secrets: // a start reads the files, too
-			could = could || p.lived(from, end.Add(time.Second))
+			could = could || p.lived(from, c.time(f.At+f.For).Add(time.Second))
 		case Failover:
-			// What is lost only those know whom Redis had answered. There is no JetStream here, and one
-			// that has ended may have told nobody.
-			if could = true; p.endedIn(from, end) {
+			// What is lost only those know whom Redis had answered, and one that is killed then may have
+			// told nobody. If the old master has counted on after that, somebody else knows.
+			last := c.time(f.LastCount)
+			if p.endedIn(last.Add(-underWay), last.Add(toldWithin)) {
 				return true
 			}
+			could = true
 		default:
 			could = true
 		}

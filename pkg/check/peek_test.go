@@ -190,10 +190,10 @@ rules:
 				}
 				passed[class]++
 				require(r, float64(shares[class]) >= known+float64(o.cost)-1e-6,
-					"event %d %+v: passed with %v of %d known", i, o, known, shares[class])
+					"plainly %v, event %d %+v: passed with %v of %d known", plainly, i, o, known, shares[class])
 				if used > known && shares[class] < 200 {
 					if foreseen++; float64(shares[class]) < used+float64(o.cost)-1e-6 {
-						r.Fatalf("event %d %+v: passed with %v of %d expected", i, o, used, shares[class])
+						r.Fatalf("plainly %v, event %d %+v: passed with %v of %d expected", plainly, i, o, used, shares[class])
 					}
 				}
 			}
