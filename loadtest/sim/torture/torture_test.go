@@ -136,25 +136,28 @@ func TestTheFleetsTimeGoesOn(t *testing.T) {
 }
 
 // An aggregator that starts, and was told the time in one way only, may take the store's if they
-// agree to a second, and no other. One that knows the time may not.
-func TestHowFarOffAnAggregatorMayStart(t *testing.T) {
+// agree to a second, and no other; one that knows the time, if they agree to its error.
+func TestHowFarOffAnAggregatorMayBe(t *testing.T) {
 	for _, test := range []struct {
-		knows bool
+		knows time.Duration // to which error; 0: not at all
 		told  time.Duration // ago
 		off   time.Duration
 		want  int // violations
 	}{
-		{false, 100 * time.Millisecond, 400 * time.Millisecond, 0},
-		{false, 100 * time.Millisecond, 900 * time.Millisecond, 0},
-		{false, 100 * time.Millisecond, 1100 * time.Millisecond, 1},
-		{false, 100 * time.Millisecond, -1100 * time.Millisecond, 1},
-		{false, time.Second, 30 * time.Second, 0},
-		{true, 100 * time.Millisecond, 400 * time.Millisecond, 0},
-		{true, 100 * time.Millisecond, 900 * time.Millisecond, 1},
-		{true, time.Second, 30 * time.Second, 1},
+		{0, 100 * time.Millisecond, 400 * time.Millisecond, 0},
+		{0, 100 * time.Millisecond, 900 * time.Millisecond, 0},
+		{0, 100 * time.Millisecond, 1100 * time.Millisecond, 1},
+		{0, 100 * time.Millisecond, -1100 * time.Millisecond, 1},
+		{0, time.Second, 30 * time.Second, 0},
+		{time.Millisecond, 100 * time.Millisecond, 400 * time.Millisecond, 0},
+		{time.Millisecond, 100 * time.Millisecond, 900 * time.Millisecond, 1},
+		{950 * time.Millisecond, 100 * time.Millisecond, 900 * time.Millisecond, 0},
+		{850 * time.Millisecond, 100 * time.Millisecond, -900 * time.Millisecond, 1},
+		{950 * time.Millisecond, time.Second, 900 * time.Millisecond, 0},
+		{time.Millisecond, time.Second, 30 * time.Second, 1},
 	} {
 		w := newWorld(Options{}, 1)
-		k := &worker{world: w, knows: test.knows, told: w.now - int64(test.told)}
+		k := &worker{world: w, knows: test.knows != 0, err: int64(test.knows), told: w.now - int64(test.told)}
 		w.tells(k, w.now+w.shift+int64(test.off), ms)
 		if got := len(w.result.Violations); got != test.want {
 			t.Errorf("%+v: %d violations", test, got)
