@@ -246,21 +246,7 @@ func (f *failovers) keptLocked(e masterEnd) bool {
 	}))
 }
 
-// lastCount is when a master was seen to have counted hits for the last time, if it was since another
-// time, before it counted no more.
-func (f *failovers) lastCount(n *node, since time.Time) (at time.Time, ok bool) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	for i := len(f.changes[n]) - 1; i > 0 && f.changes[n][i].at.After(since); i-- {
-		if r := f.changes[n][i]; r.master && r.sum > f.changes[n][i-1].sum {
-			return r.at, true
-		}
-	}
-	return at, false
-}
-
-// lostAt is how many hits were lost with a master that another one replaced: as far as they had not
-// been copied when the other one was last read as a replica.
+// lostAt is how many hits were lost with a master that another one replaced, at least.
 func (f *failovers) lostAt(e masterEnd, p promotion) int64 {
 	f.mu.Lock()
 	defer f.mu.Unlock()

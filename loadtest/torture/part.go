@@ -134,13 +134,6 @@ func (p *part) livesIn(from, until time.Time) (n int) {
 	return n
 }
 
-// endedIn says whether a process of the part ended in a time.
-func (p *part) endedIn(from, until time.Time) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return slices.ContainsFunc(p.lives, func(l life) bool { return l.until.After(from) && l.until.Before(until) })
-}
-
 // setClock notes that the part starts with a wrong clock from now on.
 func (p *part) setClock() {
 	p.mu.Lock()

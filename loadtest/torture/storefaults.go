@@ -401,7 +401,6 @@ func (s *storm) failover(_ context.Context, f fault, run *found.Fault) error {
 		return errBusy
 	}
 	begun := time.Now()
-	run.At = seconds(begun.Sub(s.start)) // a Sentinel that was frozen is waited for before
 	n, err := store.failover(background, f.target)
 	if err != nil {
 		return err
@@ -428,9 +427,6 @@ func (s *storm) failover(_ context.Context, f fault, run *found.Fault) error {
 			e.sum, seconds(e.at.Sub(begun)), hitsLost(books.lostAt(e, next)))
 		if !e.known {
 			run.Detail += ", or more"
-		}
-		if last, ok := books.lastCount(n, begun); ok {
-			run.LastCount = seconds(last.Sub(s.start))
 		}
 	}
 	return nil

@@ -103,10 +103,6 @@ var sights = []sight{
 // are read.
 const seenWithin, sampleEvery = 10 * time.Second, 500 * time.Millisecond
 
-// toldWithin is how long an aggregator that writes to an old master needs to come to the new one, and
-// to find there that hits are lost: half a second at most in 35 failovers.
-const toldWithin = time.Second
-
 // sample is what a process' metrics were at one time.
 type sample struct {
 	at      time.Time          // when it was asked for
@@ -358,14 +354,6 @@ func (c *campaign) sees(look sight, f found.Fault) bool {
 			could = could || c.samples.couldShow(p, from, notice)
 		case Secrets: // a start reads the files, too
 			could = could || p.lived(from, c.time(f.At+f.For).Add(time.Second))
-		case Failover:
-			// What is lost only those know whom Redis had answered, and one that is killed then may have
-			// told nobody. If the old master has counted on after that, somebody else knows.
-			last := c.time(f.LastCount)
-			if p.endedIn(last.Add(-underWay), last.Add(toldWithin)) {
-				return true
-			}
-			could = true
 		default:
 			could = true
 		}

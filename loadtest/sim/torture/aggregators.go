@@ -17,7 +17,6 @@ type worker struct {
 	id                uint64
 	skew              int64
 	knows             bool  // the fleet's time
-	err               int64 // to which it knows that, as it told last
 	told              int64 // when it last heard one that does
 	time              int64 // how far that is ahead
 	next              int64

@@ -70,16 +70,12 @@ func (w *world) hears(l *life, err int64) {
 
 // tells takes in what an aggregator tells of the fleet's time. One that starts, and has not heard
 // another one that knows it within half a second, takes the store's, whose clock may have been set
-// without a record of that (docs/protocol.md, Clocks, weak spots); one that has heard it, and could
-// not measure it, takes the store's if they agree to a second; one that knows the time to ± e only, if
-// they agree to that. Then the fleet's time has stepped, and what depends on it is not judged until
-// all agree on it again. Strict limits of an hour do not, unless an edge of an hour is between the
-// times that are told.
+// without a record of that (docs/protocol.md, Clocks, weak spots). Then the fleet's time has stepped,
+// and what depends on it is not judged until all agree on it again. Strict limits of an hour do
+// not, unless an edge of an hour is between the times that are told.
 func (w *world) tells(k *worker, fleet, err int64) {
-	starts := !k.knows
-	alone := starts && w.now-k.told > second/2
-	rough := k.err
-	k.knows, k.time, k.err = true, fleet-w.now, err
+	alone := !k.knows && w.now-k.told > second/2
+	k.knows, k.time = true, fleet-w.now
 	off, most := k.time-w.shift, timeError
 	if alone {
 		most = int64(clockError)
@@ -88,10 +84,7 @@ func (w *world) tells(k *worker, fleet, err int64) {
 		if max(off, -off) <= most+err {
 			return
 		}
-		if starts {
-			rough = second
-		}
-		if !alone && max(off, -off) > rough+err {
+		if !alone {
 			w.violate("fleet time", "aggregator %d is %v off, the store's clock %v, less %v on record",
 				k.number, time.Duration(off), time.Duration(w.store.ahead), w.store.offset)
 		}

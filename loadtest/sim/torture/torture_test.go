@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"slices"
 	"testing"
-	"time"
 )
 
 // A few schedules are free of violations, and meet every kind of fault.
@@ -131,39 +130,6 @@ func TestTheFleetsTimeGoesOn(t *testing.T) {
 	for _, seed := range []uint64{402434, 400251} {
 		for _, v := range Run(t.Context(), Options{Seed: seed}).Violations {
 			t.Errorf("%v\n%s", v, v.Command)
-		}
-	}
-}
-
-// An aggregator that starts, and was told the time in one way only, may take the store's if they
-// agree to a second, and no other; one that knows the time, if they agree to its error.
-func TestHowFarOffAnAggregatorMayBe(t *testing.T) {
-	for _, test := range []struct {
-		knows time.Duration // to which error; 0: not at all
-		told  time.Duration // ago
-		off   time.Duration
-		want  int // violations
-	}{
-		{0, 100 * time.Millisecond, 400 * time.Millisecond, 0},
-		{0, 100 * time.Millisecond, 900 * time.Millisecond, 0},
-		{0, 100 * time.Millisecond, 1100 * time.Millisecond, 1},
-		{0, 100 * time.Millisecond, -1100 * time.Millisecond, 1},
-		{0, time.Second, 30 * time.Second, 0},
-		{time.Millisecond, 100 * time.Millisecond, 400 * time.Millisecond, 0},
-		{time.Millisecond, 100 * time.Millisecond, 900 * time.Millisecond, 1},
-		{950 * time.Millisecond, 100 * time.Millisecond, 900 * time.Millisecond, 0},
-		{850 * time.Millisecond, 100 * time.Millisecond, -900 * time.Millisecond, 1},
-		{950 * time.Millisecond, time.Second, 900 * time.Millisecond, 0},
-		{time.Millisecond, time.Second, 30 * time.Second, 1},
-	} {
-		w := newWorld(Options{}, 1)
-		k := &worker{world: w, knows: test.knows != 0, err: int64(test.knows), told: w.now - int64(test.told)}
-		w.tells(k, w.now+w.shift+int64(test.off), ms)
-		if got := len(w.result.Violations); got != test.want {
-			t.Errorf("%+v: %d violations", test, got)
-		}
-		if steps := test.off.Abs() > time.Second/2; w.lostTime != steps && test.told < time.Second {
-			t.Errorf("%+v: the fleet's time has stepped: %v", test, w.lostTime)
 		}
 	}
 }

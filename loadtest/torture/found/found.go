@@ -37,8 +37,6 @@ type Fault struct {
 	Kind   string  `json:"kind"`
 	Target string  `json:"target"`
 	Detail string  `json:"detail,omitempty"`
-	// LastCount is when the old master of a planned failover counted its last hits; 0 if it has not.
-	LastCount float64 `json:"last_count_s,omitempty"`
 }
 
 // Master is a node of Redis that became a master, or is one no longer.
