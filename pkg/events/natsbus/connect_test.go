@@ -1,7 +1,6 @@
 package natsbus_test
 
 import (
-	"context"
 	"net"
 	"os"
 	"runtime/debug"
@@ -13,7 +12,6 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/offpath-io/offpath/internal/testing/servers/serverstest"
-	"github.com/offpath-io/offpath/pkg/events"
 	"github.com/offpath-io/offpath/pkg/events/natsbus"
 )
 
@@ -50,17 +48,11 @@ func TestSendsDoNotWaitForAServerThatIsSilent(t *testing.T) {
 	must(t, err)
 	worker, err := natsbus.NewWorker(conn, "test")
 	must(t, err)
-	ctx, stop := context.WithCancel(t.Context())
-	var ends sync.WaitGroup
-	ends.Go(func() { _ = checker.Listen(ctx, func(events.Kind, []byte) {}) })
-	ends.Go(func() { _ = worker.Serve(ctx, func(events.Kind, []byte, func([]byte) error) {}) })
 	t.Cleanup(func() {
 		_ = silent.Close()
 		dialer.broken.Store(true) // ends the wait for the silent server
 		dialer.close()
 		conn.Close()
-		stop()
-		ends.Wait()
 	})
 	for !conn.IsConnected() {
 		time.Sleep(time.Millisecond)

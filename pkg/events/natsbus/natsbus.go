@@ -119,7 +119,7 @@ func checkChecker(name string) error {
 type Checker struct {
 	conn     *nats.Conn
 	ns, name string
-	presence presence
+	presence *presence
 }
 
 // inbox is the subject of this checker's messages of a kind: its hellos, and what answers it.
@@ -128,14 +128,14 @@ func (c *Checker) inbox(kind events.Kind) string {
 }
 
 // NewChecker returns the end of the checker of this name, which must be unique in the namespace.
-// The connection stays the caller's to close. After some complaints of a server the library closes
+// The connection is followed until it is closed, which stays the caller's to do. After some complaints of a server the library closes
 // it by itself, and does not open it again (see [nats.ClosedHandler]): then nothing is sent or
 // heard any more.
 func NewChecker(conn *nats.Conn, namespace, name string) (*Checker, error) {
 	if err := errors.Join(CheckName(namespace), checkChecker(name)); err != nil {
 		return nil, err
 	}
-	return &Checker{conn: conn, ns: namespace, name: name}, nil
+	return &Checker{conn: conn, ns: namespace, name: name, presence: watch(conn)}, nil
 }
 
 // Report sends a report to the owner of its shard, or to any aggregator. It does not wait for the
@@ -180,7 +180,6 @@ const noResponders, unheardSubject = "503", "Nats-Subject"
 // Listen hands every refresh, grant, welcome and alarm to h, possibly several at a time, until ctx
 // is done. Once it has returned, h is not called any more.
 func (c *Checker) Listen(ctx context.Context, h func(events.Kind, []byte)) error {
-	go c.presence.follow(ctx, c.conn)
 	var g gate
 	defer g.shut()
 	// The order matters: all are told alarms, and who hears a plain one hears everything.
@@ -218,7 +217,7 @@ func (c *Checker) Listen(ctx context.Context, h func(events.Kind, []byte)) error
 type Worker struct {
 	conn     *nats.Conn
 	ns       string
-	presence presence
+	presence *presence
 
 	mu              sync.Mutex
 	attended, owned []bool                            // shards
@@ -227,12 +226,13 @@ type Worker struct {
 	handle          func(events.Kind) nats.MsgHandler // nil unless it serves
 }
 
-// NewWorker returns the end of one aggregator. The connection stays the caller's to close.
+// NewWorker returns the end of one aggregator. The connection is followed until it is closed, which
+// stays the caller's to do.
 func NewWorker(conn *nats.Conn, namespace string) (*Worker, error) {
 	if err := CheckName(namespace); err != nil {
 		return nil, err
 	}
-	return &Worker{conn: conn, ns: namespace}, nil
+	return &Worker{conn: conn, ns: namespace, presence: watch(conn)}, nil
 }
 
 // Alarm sends an alarm to every checker.
@@ -279,7 +279,6 @@ func (w *Worker) Attend(attended, owned []bool) error {
 // its way here. A hello that is another aggregator's to answer, and what needs no answer, come with
 // a nil reply. Once Serve has returned, h is not called any more.
 func (w *Worker) Serve(ctx context.Context, h func(events.Kind, []byte, func([]byte) error)) error {
-	go w.presence.follow(ctx, w.conn)
 	var g gate
 	defer g.shut()
 	subs := make([]*nats.Subscription, 0, 2)

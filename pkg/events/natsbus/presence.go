@@ -1,10 +1,8 @@
 package natsbus
 
 import (
-	"context"
 	"errors"
 	"sync/atomic"
-	"time"
 
 	"github.com/nats-io/nats.go"
 )
@@ -15,6 +13,16 @@ var errAway = errors.New("not connected to NATS")
 // every send needs, for as long as a server that does not answer may take: seconds.
 type presence struct{ away atomic.Bool }
 
+// watch returns the presence of a connection until it is closed for good.
+func watch(conn *nats.Conn) *presence {
+	changes := conn.StatusChanged(nats.CONNECTED, nats.RECONNECTING, nats.DISCONNECTED, nats.CLOSED)
+	p := &presence{}
+	now := conn.Status()
+	p.away.Store(now != nats.CONNECTED)
+	go p.follow(now, changes, conn.Status)
+	return p
+}
+
 // check returns an error if the connection is known to be lost: a send might wait.
 func (p *presence) check() error {
 	if p.away.Load() {
@@ -23,22 +31,21 @@ func (p *presence) check() error {
 	return nil
 }
 
-// follow follows a connection until ctx is done.
-func (p *presence) follow(ctx context.Context, conn *nats.Conn) {
-	changes := conn.StatusChanged(nats.CONNECTED, nats.RECONNECTING, nats.DISCONNECTED, nats.CLOSED)
-	defer conn.RemoveStatusListener(changes)
-	look := time.NewTicker(time.Second)
-	defer look.Stop()
-	p.away.Store(!conn.IsConnected())
-	for {
-		select {
-		case <-ctx.Done():
-			p.away.Store(false) // the library says it from now on
-			return
-		case status := <-changes:
-			p.away.Store(status != nats.CONNECTED)
-		case <-look.C: // the library drops changes that it cannot deliver
-			p.away.Store(!conn.IsConnected())
+// follow follows the changes of a connection's status, which must have a buffer. It asks for the
+// status as rarely as it can: while a connection is made there is no answer.
+func (p *presence) follow(status nats.Status, changes <-chan nats.Status, ask func() nats.Status) {
+	for status != nats.CLOSED {
+		p.away.Store(status != nats.CONNECTED)
+		status = <-changes
+		if len(changes) < cap(changes)-1 {
+			continue
 		}
+		// It was full. The library drops what it cannot deliver, so this may not be the last one.
+		p.away.Store(true)
+		for len(changes) > 0 {
+			<-changes
+		}
+		status = ask()
 	}
+	p.away.Store(false) // the library says it from now on, and says why
 }
