@@ -30,6 +30,7 @@ type Clock struct {
 	mu      sync.Mutex
 	store   look  // at the store's clock, without the offset on record
 	kept    int64 // the offset on record
+	first   look  // at the fleet's time by the store, before it is known: the best that is like the first
 	peer    look  // at another aggregator's fleet time: the best
 	witness look  // the newest at the time of one that is not the keeper
 	looked  int64 // own time of the last look at the store's clock
@@ -113,6 +114,9 @@ func (c *Clock) ObserveStore(sent, got, theirs, kept int64, keeper bool) (keep i
 	by := c.byStoreLocked()
 	switch {
 	case !c.known:
+		if !c.first.taken || by.half < c.first.half && by.agrees(c.first, got) {
+			c.first = by
+		}
 	case c.followLocked(by, got):
 		if keeper {
 			most := since / trimShare
@@ -127,7 +131,7 @@ func (c *Clock) ObserveStore(sent, got, theirs, kept int64, keeper bool) (keep i
 		case !keeper, by.halfAt(got) > recorded && !longer:
 		case own, waited: // the store's clock was set
 			c.doubted = 0
-			c.kept = c.offset - c.store.offset
+			c.kept = c.target.offset - c.store.offset
 		}
 	}
 	return c.kept
@@ -185,27 +189,27 @@ func (c *Clock) judgeLocked(by look, now int64) (own, other, waited bool) {
 	if by.half > good && !waited { // a better one may come
 		return false, false, false
 	}
-	third, ours := c.witness, look{offset: c.offset, half: c.errorLocked(now), at: now}
+	third := c.witness
 	if third.sent < c.doubted {
 		return false, false, waited
 	}
-	own, other = third.agrees(ours, now), third.agrees(by, now)
+	own, other = third.agrees(c.target, now), third.agrees(by, now)
 	return own && !other, other && !own, waited
 }
 
-// followLocked has the fleet's time slew to a look, if that is the better one. It returns false if
-// the two contradict each other.
+// followLocked has the fleet's time slew to a look, if that is better than the one that it is
+// slewing to. It returns false if these two contradict each other.
 func (c *Clock) followLocked(by look, now int64) bool {
 	c.slewLocked(now)
-	off, err := abs(by.offset-c.offset), c.errorLocked(now)
-	if off > by.halfAt(now)+err+slack {
+	if !by.agrees(c.target, now) {
 		return false
 	}
 	c.doubted = 0
-	if by.halfAt(now) > err {
+	if by.halfAt(now) > c.target.halfAt(now) {
 		return true
 	}
 	c.target = by
+	off := abs(by.offset - c.offset)
 	if c.rough > good && by.half < c.rough/2 && off > slack { // the first look was a bad one
 		c.offset = by.offset
 	}
@@ -229,8 +233,9 @@ func (c *Clock) Hear(now, theirs, err int64) {
 // Start sets the fleet's time if it is not known and can be, at own time now: by an aggregator that
 // knows it, else, once this one has listened for others, by the store. It waits for a good look,
 // for at most 3 s since its first call; told says that an aggregator that knows the time is heard.
-// If what that one says contradicts the store, whose clock was set then, it waits for up to a
-// minute: until the two can be measured, or the keeper has changed the offset on record.
+// If what that one says contradicts the store, or the store what it has told before, its clock was
+// set: then it waits for up to a minute, until the two can be measured, or the keeper has changed
+// the offset on record.
 func (c *Clock) Start(now int64, listened, told bool) (known bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -248,9 +253,8 @@ func (c *Clock) Start(now int64, listened, told bool) (known bool) {
 	case waits && (told || !listened):
 	case c.store.taken:
 		by := c.byStoreLocked()
-		most := by.halfAt(now) + slack
-		agrees := by.offset >= c.heard-most && by.offset <= c.heard+delay+most
-		if told && c.heard != 0 && !agrees && c.waited < believeStore {
+		wasSet := !c.isToldLocked(by, now) || c.isToldLocked(c.first, now) && !by.agrees(c.first, now)
+		if told && wasSet && c.waited < believeStore {
 			break
 		}
 		if !waits || by.half <= good {
@@ -258,6 +262,12 @@ func (c *Clock) Start(now int64, listened, told bool) (known bool) {
 		}
 	}
 	return c.known
+}
+
+// isToldLocked says whether a look may be right by what another aggregator has told.
+func (c *Clock) isToldLocked(l look, now int64) bool {
+	most := l.halfAt(now) + slack
+	return c.heard == 0 || l.offset >= c.heard-most && l.offset <= c.heard+delay+most
 }
 
 // Wants says whether another look at the store's clock is wanted soon: the last one was too bad to
@@ -296,13 +306,12 @@ func (c *Clock) slewLocked(now int64) {
 	}
 }
 
-// Tell is what to tell another aggregator at own time now: the fleet's time, and how far off it may
-// be.
+// Tell is what to tell another aggregator at own time now: the fleet's time as this one knows it,
+// though it may still be on its way there, and how far off that may be.
 func (c *Clock) Tell(now int64) (time, err int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.slewLocked(now)
-	return now + c.offset, c.errorLocked(now)
+	return now + c.target.offset, c.target.halfAt(now)
 }
 
 // Error is how far off the fleet's time may be at own time now: by the look that it follows, by
@@ -312,12 +321,7 @@ func (c *Clock) Error(now int64) int64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.slewLocked(now)
-	return c.errorLocked(now - allowed)
-}
-
-// errorLocked is how far off the fleet's time may be, as of the drift until own time now.
-func (c *Clock) errorLocked(now int64) int64 {
-	return c.target.halfAt(now) + abs(c.target.offset-c.offset)
+	return c.target.halfAt(now-allowed) + abs(c.target.offset-c.offset)
 }
 
 func abs(n int64) int64 {

@@ -114,14 +114,27 @@ func TestClockStarts(t *testing.T) {
 
 // The store's clock was set, and the one that knows that cannot record it or be measured yet, but
 // is heard: an aggregator that starts does not take the store's time for the fleet's. After a
-// minute without a way to find out it does.
+// minute without a way to find out it does. By less than a message may take it sees that only if it
+// has looked at the store before.
 func TestClockStartsByNoStoreThatWasSet(t *testing.T) {
-	for _, step := range []int64{-14 * s, 14 * s} {
+	for _, tt := range []struct {
+		step, took int64
+		before     bool
+	}{
+		{-14 * s, 800 * ms, false},
+		{14 * s, 800 * ms, false},
+		{-600 * ms, 800 * ms, true},
+		{600 * ms, 2 * ms, true},
+	} {
+		step := tt.step
 		for _, recorded := range []int64{10 * s, 1000 * s} {
 			a, b := &aggregator{ahead: 5 * s}, &aggregator{ahead: -7 * s}
 			st := &storage{}
 			b.join(st, at, 0, 0, true)
 			b.Start(at+b.ahead, true, false)
+			if tt.before {
+				a.join(st, at, 2*ms, 0.5, false)
+			}
 			st.ahead = step
 			known := int64(0)
 			for now := at + s; known == 0; now += s / 4 {
@@ -129,7 +142,7 @@ func TestClockStartsByNoStoreThatWasSet(t *testing.T) {
 					st.kept = -step
 				}
 				a.join(st, now, 2*ms, 0.5, false)
-				a.hear(b, now, 800*ms)
+				a.hear(b, now, tt.took)
 				if a.Start(now+a.ahead, true, true) {
 					known = now - at
 				}
@@ -176,6 +189,28 @@ func TestClockCorrectsABadStart(t *testing.T) {
 	}
 	if st.kept != 0 {
 		t.Errorf("%d on record", st.kept)
+	}
+}
+
+// A keeper that was set by a bad look has measured another aggregator better since, and is on its
+// way to that time, when the store's clock is set. A store that contradicts the better look is not
+// followed because it agrees with the bad one.
+func TestClockKnowsWhereItIsGoing(t *testing.T) {
+	a, b := &aggregator{}, &aggregator{}
+	st := &storage{}
+	b.join(st, at, 2*ms, 0.5, false)
+	b.Start(at, true, false)
+	a.measure(b, at, 900*ms, true) // + 150 ms ± 450
+	a.startUntil(at+3*s, true, true)
+	now := at + 3*s
+	a.measure(b, now, 500*ms, true) // + 83 ms ± 250
+	st.ahead = 400 * ms
+	was := a.off(now)
+	for end := now + 10*s; now < end && st.kept == 0; now += s {
+		a.join(st, now, 2*ms, 0.5, true)
+	}
+	if off := st.ahead + st.kept; abs(off) > was {
+		t.Errorf("the fleet's time is %d off, and was %d before the store's clock was set", off, was)
 	}
 }
 
