@@ -485,6 +485,7 @@ func TestJudgeVisible(t *testing.T) {
 		return found.Fault{Kind: "failover", Target: "redis-0", For: 11, Detail: "promoted after 0.2 s: " + hitsLost(hits)}
 	}
 	cut := found.Fault{Kind: "cut", Target: "checker-1", Detail: "1 connections"}
+	rollback := found.Fault{Kind: "rollback", Target: "redis-0", Detail: hitsLost(20)}
 	another := map[string]float64{"process_start_time_seconds": 2}
 	anotherWith := func(metric string, n float64) map[string]float64 {
 		return map[string]float64{"process_start_time_seconds": 2, metric: n}
@@ -516,6 +517,8 @@ func TestJudgeVisible(t *testing.T) {
 		{"the same, slowly", failover(20), anotherWith("offpath_apply_seconds", 1), false},
 		{"a failover", failover(20), map[string]float64{"offpath_apply_seconds": 4}, true},
 		{"one that is seen", failover(20), map[string]float64{"offpath_store_losses_total": 1}, false},
+		{"a loss that only a checker sees", rollback, map[string]float64{"offpath_store_losses_total": 1}, false},
+		{"one that nobody sees", rollback, map[string]float64{}, true},
 		{"one that loses nothing", failover(0), map[string]float64{"offpath_apply_seconds": 4}, false},
 	} {
 		c := recorded()
@@ -524,7 +527,7 @@ func TestJudgeVisible(t *testing.T) {
 		c.result.Faults = []found.Fault{tt.fault}
 		c.samples = &samples{list: map[*part][]sample{}}
 		for i, p := range c.fleet.daemons() {
-			after := map[string]float64{}
+			after := map[string]float64{"offpath_apply_seconds": 4}
 			if i == 0 && tt.fault.Kind == "failover" || p == c.fleet.checkers[1] {
 				after = tt.moves
 			}

@@ -156,6 +156,58 @@ func TestGenerations(t *testing.T) {
 	want("an alarm of a new one while nothing is in flight replaces: 2, and 3 pending", 5)
 }
 
+// TestStoreLosses: another generation shows that the store has lost data, and so does an answer from
+// a state before one that was known when its report was made. Other messages may have overtaken each
+// other.
+func TestStoreLosses(t *testing.T) {
+	f, l := newFleetOf(t, 1, Options{}, 100, time.Minute)
+	now := noon
+	report := func() {
+		atTime(now, l).Check("k", 1)
+		now += 50 * ms
+		atTime(now, f).Step()
+	}
+	answer := func(generation, version uint64) {
+		m := f.refresh(1)
+		m.Generation, m.Version = generation, version
+		f.receive(now, events.KindRefresh, m)
+	}
+	alarm := func(generation, version uint64) {
+		m := alarmOf(&l.core.Group, now, generation, "k", admitted(1))
+		m.Version = version
+		f.receive(now, events.KindAlarm, m)
+	}
+	want := func(n int64, why string) {
+		t.Helper()
+		equal(t, f.Stats().StoreLosses, n, why)
+	}
+	report()
+	answer(5, 10)
+	report()
+	alarm(5, 20)
+	answer(5, 11)
+	want(0, "an answer that may be from before the alarm")
+	report()
+	answer(5, 20)
+	want(0, "a batch may change nothing")
+	report()
+	answer(5, 19)
+	want(1, "it was known when the report was made")
+	report()
+	answer(5, 20)
+	want(1, "the store goes on from there")
+	report()
+	answer(6, 1)
+	want(2, "an aggregator has noticed a loss")
+	report()
+	alarm(5, 90)
+	answer(6, 2)
+	want(2, "an alarm from before that")
+	report()
+	answer(5, 95)
+	want(3, "it has lost the generation itself")
+}
+
 // TestAnswersOfDeniedRows take no room, and land nothing.
 func TestAnswersOfDeniedRows(t *testing.T) {
 	f, l := newFleetOf(t, 2, Options{HelloEvery: time.Hour}, 100, time.Second)

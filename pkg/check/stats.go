@@ -33,6 +33,11 @@ type Stats struct {
 	// before. Unreadable counts messages that could not be read, answers that made no sense, and
 	// refusals of reports and lease requests.
 	Alarms, Ignored, Unreadable int64
+	// StoreLosses is how often this checker learnt that the store had lost a shard's data: by a
+	// message of another generation, which begins when an aggregator finds a loss, or by an answer
+	// from a state before one that the checker had known when it asked. A loss may be found both
+	// ways.
+	StoreLosses int64
 	// Freshness is the worst of all shards, and ShardFreshness how many shards have which; nil
 	// before the first welcome. Heard is how long ago an aggregator last sent a message other than
 	// a refusal (0 if never, 1 ns at least if ever).
@@ -80,6 +85,7 @@ func (c *Checker) Stats() Stats {
 		Waiting:         int(c.waiting.Now.Load()),
 		Alarms:          r.Alarms,
 		Ignored:         r.Ignored,
+		StoreLosses:     r.StoreLosses,
 		Unreadable:      r.Unreadable,
 		Freshness:       c.host.Freshness(),
 		Heard:           r.Heard,

@@ -28,6 +28,9 @@ type worker struct {
 // startWorker begins the life of an aggregator, after a while.
 func (w *world) startWorker(i int, after int64) {
 	old := w.crew[i]
+	if old.Worker != nil {
+		w.noticedByGone += old.Stats().Losses
+	}
 	k := &worker{world: w, number: i, from: old.from, to: old.to}
 	w.crew[i] = k
 	w.at(min(w.now+after, w.mended), func() {
@@ -43,11 +46,12 @@ func (w *world) startWorker(i int, after int64) {
 func (w *world) bringUp(k *worker) {
 	k.link = w.bus.Worker()
 	k.id, k.skew, k.next = w.rand.Uint64()|1, w.between(-60*second, 60*second), w.now
+	o := aggregate.Options{Store: w.store, Bus: k, ID: k.id, Shards: w.shards}
+	if w.remembers {
+		o.Memory = &w.memory
+	}
 	var err error
-	k.Worker, err = aggregate.New(aggregate.Options{
-		Store: w.store, Bus: k, ID: k.id, Memory: &w.memory, Shards: w.shards,
-	})
-	if err != nil {
+	if k.Worker, err = aggregate.New(o); err != nil {
 		panic(err)
 	}
 	if w.trusts {

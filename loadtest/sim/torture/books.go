@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/offpath-io/offpath/pkg/aggregate/storage"
 	"github.com/offpath-io/offpath/pkg/check"
 )
 
@@ -35,6 +36,46 @@ func (w *world) balance(l *life, sum check.RuleStats) {
 	if sum.Charged != l.admitted || l.admitted != l.reported+sum.Pending+sum.Overflow {
 		w.violate("conservation", "%s has admitted %d hits, charged %d, reported %d; %d are pending, "+
 			"%d overflow", l.name, l.admitted, sum.Charged, l.reported, sum.Pending, sum.Overflow)
+	}
+}
+
+// noticed is how many losses of the store aggregators and checkers say to have learnt of.
+func (w *world) noticed() int64 {
+	n := w.noticedByGone
+	for _, k := range w.crew {
+		if k.Worker != nil {
+			n += k.Stats().Losses
+		}
+	}
+	for _, l := range w.lives {
+		n += l.Stats().StoreLosses
+	}
+	return n
+}
+
+// goesOn takes in the answer to a checker's report. If the shard was behind what the checker knew of
+// it when the report was counted, and still is, the answer shows that.
+func (w *world) goesOn(f *flight, answered reportID) {
+	counted, is := w.store.reports[answered].counted, w.store.states[answered.shard]
+	behind := func(s storage.State) bool {
+		return s.Generation != f.known.state.Generation || s.Version < f.known.state.Version
+	}
+	if f.known.state.Generation > 0 && behind(counted.state) && behind(is) {
+		// After the next loss, or after the last one, if that was noticed only later.
+		w.tellable = max(w.tellable, 1+w.noticedAt[min(f.known.losses, len(w.noticedAt)-1)])
+	}
+	f.known = counted
+}
+
+// told checks that losses of the store are noticed, if a checker could, and only those that there
+// were.
+func (w *world) told() {
+	noticed := w.noticed()
+	switch {
+	case noticed < w.tellable:
+		w.violate("losses", "the store has lost what a checker knows it had, and nobody says so")
+	case len(w.noticedAt) == 0 && noticed > 0:
+		w.violate("losses", "the store is said to have lost data %d times, and has not", noticed)
 	}
 }
 
@@ -90,6 +131,7 @@ func (w *world) atRest() {
 			"the store, %d by kills, %d given up, %d overflow, %d pending",
 			w.result.Admitted, all, stored, byStore, byKills, givenUp, overflow, pending)
 	}
+	w.told()
 	w.result.Late, w.result.Refused, w.result.LostByKills = late, refused, byKills
 	w.result.LostByStore, w.result.GivenUp = byStore, givenUp
 }

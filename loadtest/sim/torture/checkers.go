@@ -11,6 +11,7 @@ import (
 
 // slot is the place of one checker.
 type slot struct {
+	world  *world
 	number int
 	life   *life // nil while there is none
 	paused int64 // until when the process stands still

@@ -33,7 +33,7 @@ func (s *store) sent(l *life, payload []byte) {
 		f.sent, f.unheard = s.world.now, false
 		return
 	}
-	*f = flight{sequence: m.Sequence, sent: s.world.now}
+	*f = flight{sequence: m.Sequence, sent: s.world.now, known: f.known}
 	r := &report{of: l, hits: hitsOf(m)}
 	l.reported += r.hits
 	s.reports[reportID{l.epoch, m.Shard, m.Sequence}] = r
@@ -62,7 +62,8 @@ type flight struct {
 	sequence uint64
 	sent     int64 // 0 when it was answered
 	repeated bool
-	unheard  bool // nobody listened: another sending is no repeat
+	unheard  bool    // nobody listened: another sending is no repeat
+	known    counted // when the last report that was answered was
 }
 
 // answered notes how long an answer took, as the checker does: so its fast interval is known. It
@@ -90,5 +91,6 @@ func (l *life) answered(kind events.Kind, payload []byte, now int64, waited bool
 			l.trip += (trip - l.trip) / 8
 		}
 		f.sent = 0
+		l.slot.world.goesOn(f, reportID{m.Epoch, m.Shard, m.Sequence})
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/gob"
 	"errors"
+	"maps"
 	"slices"
 	"time"
 
@@ -25,8 +26,10 @@ type store struct {
 	offset  time.Duration // on record
 	late    []func()
 	batches int
+	hidden  uint64 // versions made up by passes
 	reports map[reportID]*report
-	log     []*report // those in the ledger, in order
+	log     []*report                // those in the ledger, in order
+	states  map[uint32]storage.State // of shards
 	copies  []copied
 }
 
@@ -43,6 +46,14 @@ type report struct {
 	hits   int64
 	stored bool
 	lost   bool // it was stored once, and the store has lost that
+	counted
+}
+
+// counted is when a report was stored: its shard's state with it, and how often the store had lost
+// data before.
+type counted struct {
+	state  storage.State
+	losses int
 }
 
 // copied is a copy of the store's data.
@@ -50,6 +61,7 @@ type copied struct {
 	data   *memstore.Snapshot
 	offset time.Duration
 	log    []*report
+	states map[uint32]storage.State
 }
 
 var errAway = errors.New("the store is away")
@@ -57,7 +69,7 @@ var errAway = errors.New("the store is away")
 func newStore(w *world) *store {
 	return &store{
 		Store: memstore.New(), world: w, dead: make(map[uint32]int64),
-		reports: make(map[reportID]*report),
+		reports: make(map[reportID]*report), states: make(map[uint32]storage.State),
 	}
 }
 
@@ -102,6 +114,7 @@ func (s *store) Apply(ctx context.Context, batch *storage.Batch) (storage.Applie
 func (s *store) Lease(ctx context.Context, batch *storage.LeaseBatch) (storage.Leased, error) {
 	lease := func(b *storage.LeaseBatch) (storage.Leased, error) {
 		leased, err := s.Store.Lease(ctx, b)
+		s.passes(b.Shard, &leased.State, &leased.Loss)
 		if s.world.o.mutation == grantsNothing {
 			for i := range leased.Keys {
 				clear(leased.Keys[i].Grants)
@@ -155,6 +168,7 @@ func copyOf[B any](batch *B) *B {
 // apply adds a batch, and notes the reports in it.
 func (s *store) apply(ctx context.Context, batch *storage.Batch) (storage.Applied, error) {
 	applied, err := s.Store.Apply(ctx, s.planted(ctx, batch))
+	state := s.passes(batch.Shard, &applied.State, &applied.Loss)
 	if err != nil || !applied.IsNew() {
 		return applied, err
 	}
@@ -169,7 +183,7 @@ func (s *store) apply(ctx context.Context, batch *storage.Batch) (storage.Applie
 			s.world.violate("conservation", "report %d of %s with %d hits is counted twice",
 				m.Sequence, r.of.name, r.hits)
 		}
-		r.stored = true
+		r.stored, r.counted = true, counted{state, len(s.world.noticedAt)}
 		s.log = append(s.log, r)
 	}
 	return applied, err
@@ -197,9 +211,21 @@ func (s *store) planted(ctx context.Context, batch *storage.Batch) *storage.Batc
 	return batch
 }
 
+// passes notes a shard's state, and returns it. If a test wants that, it makes it one of a store that
+// has never lost anything.
+func (s *store) passes(shard uint32, state *storage.State, loss *storage.Loss) storage.State {
+	is := *state
+	s.states[shard] = is
+	if s.world.o.mutation == hidesLosses {
+		s.hidden++
+		*state, *loss = storage.State{Generation: 1, Version: s.hidden}, storage.Loss{}
+	}
+	return is
+}
+
 // copy remembers the store as it is, for goBack.
 func (s *store) copy() {
-	s.copies = append(s.copies, copied{s.Snapshot(), s.offset, slices.Clone(s.log)})
+	s.copies = append(s.copies, copied{s.Snapshot(), s.offset, slices.Clone(s.log), maps.Clone(s.states)})
 	if len(s.copies) > 3 {
 		s.copies = s.copies[1:]
 	}
@@ -207,6 +233,7 @@ func (s *store) copy() {
 
 // goBack lets the store come back as it was, or empty.
 func (s *store) goBack(to copied) {
+	s.world.noticedAt = append(s.world.noticedAt, s.world.noticed())
 	if to.data == nil {
 		s.Lose()
 	} else {
@@ -219,4 +246,6 @@ func (s *store) goBack(to copied) {
 		r.stored = true
 	}
 	s.log, s.offset = slices.Clone(to.log), to.offset
+	clear(s.states)
+	maps.Copy(s.states, to.states)
 }

@@ -48,6 +48,7 @@ const (
 	strictAsAsync           // strict rules are enforced as others
 	limitsDoubled           // checkers decide by twice the limit
 	losesSilently           // the store answers each twentieth batch without adding it
+	hidesLosses             // the store's versions never show that it has lost anything
 	grantsNothing           // the store grants no permits
 	deafToAlarms            // checkers hear no totals
 	neverRecovers           // network faults do not end

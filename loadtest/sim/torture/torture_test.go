@@ -37,6 +37,7 @@ func TestDefectsAreFound(t *testing.T) {
 		{forgetsMarks, "conservation"},
 		{countsTwice, "conservation"},
 		{losesSilently, "conservation"},
+		{hidesLosses, "losses"},
 		{grantsNothing, "strict starves"},
 		{strictAsAsync, "strict"},
 		{limitsDoubled, "strict"},
@@ -46,7 +47,7 @@ func TestDefectsAreFound(t *testing.T) {
 		{breaksDown, "no panic"},
 		{wrongFleetTime, "clock"},
 	} {
-		r := Run(t.Context(), Options{Seed: 1, Seeds: 3, Rounds: 1, mutation: test.defect})
+		r := Run(t.Context(), Options{Seed: 3, Seeds: 3, Rounds: 1, mutation: test.defect})
 		is := func(v Violation) bool { return v.Invariant == test.invariant }
 		if !slices.ContainsFunc(r.Violations, is) {
 			t.Errorf("defect %d violates %v, want %q", test.defect, r.Violations, test.invariant)
@@ -124,12 +125,27 @@ func TestTheFleetsTimeMoves(t *testing.T) {
 }
 
 // In these schedules the store's clock was set while few aggregators knew the time: one stood still
-// while it listened for the others, and one that had become the keeper knew the time to 0.25 s only.
-// The fleet's time goes on all the same.
+// while it listened for the others; one that had become the keeper knew the time to 0.25 s only; one
+// was still on its way from a bad first look to a better one; and one that started heard another
+// one, which it could not measure. The fleet's time goes on all the same.
 func TestTheFleetsTimeGoesOn(t *testing.T) {
-	for _, seed := range []uint64{402434, 400251} {
+	for _, seed := range []uint64{402434, 400251, 403049, 502982} {
 		for _, v := range Run(t.Context(), Options{Seed: seed}).Violations {
 			t.Errorf("%v\n%s", v, v.Command)
+		}
+	}
+}
+
+// In these schedules the store went back, or lost everything, when no aggregator that runs had seen
+// what it had before, and nothing outside of the store remembers. Checkers tell.
+func TestLossesAreTold(t *testing.T) {
+	for _, seed := range []uint64{532031, 532055, 532091} {
+		r := Run(t.Context(), Options{Seed: seed})
+		for _, v := range r.Violations {
+			t.Errorf("%v\n%s", v, v.Command)
+		}
+		if r.LostByStore == 0 {
+			t.Errorf("seed %d: nothing was lost", seed)
 		}
 	}
 }

@@ -58,17 +58,23 @@ type world struct {
 	planned int   // actions so far
 	soonest int64 // when the first of plan is
 
-	shards int
-	gap    float64 // the mean time between two faults, in ns
-	losing bool    // the store may lose data
-	jumpy  bool    // clocks of running checkers may be set
-	trusts bool    // aggregators read the rules themselves
-	net    network
-	mended int64 // when the round's faults end
-	sides  splits
-	rules  ruleBook
-	lives  []*life // all checkers that there ever were
-	epochs uint64
+	shards    int
+	gap       float64 // the mean time between two faults, in ns
+	losing    bool    // the store may lose data
+	remembers bool    // what aggregators know of it outlives them
+	jumpy     bool    // clocks of running checkers may be set
+	trusts    bool    // aggregators read the rules themselves
+	net       network
+	mended    int64 // when the round's faults end
+	sides     splits
+	rules     ruleBook
+	lives     []*life // all checkers that there ever were
+	epochs    uint64
+
+	noticedAt []int64 // for each loss of the store, how often one had been noticed before
+	tellable  int64   // how often one is to be noticed at least, since checkers could
+	// noticedByGone is how many of the store's losses aggregators had noticed that run no more.
+	noticedByGone int64
 
 	judge
 	traffic
@@ -87,6 +93,7 @@ func newWorld(o Options, seed uint64) *world {
 	w.bus = membus.New(membus.Options{Seed: seed, Faults: membus.Faults{Delay: oneWay}})
 	w.start = epoch + w.rand.Int64N(6*3600*second)
 	w.now = w.start
+	w.remembers = seed%6 != 5
 	w.losing, w.jumpy, w.trusts = seed%3 == 2, seed%6 == 4, seed%2 == 0
 	w.gap = 0.8e9 * math.Pow(4, -w.rand.Float64()) // from 0.8 s down to 0.2 s
 	w.store = newStore(w)
@@ -100,7 +107,7 @@ func newWorld(o Options, seed uint64) *world {
 		w.startWorker(i, 0)
 	}
 	for i := range checkers {
-		w.slots = append(w.slots, &slot{number: i})
+		w.slots = append(w.slots, &slot{world: w, number: i})
 		w.startChecker(w.slots[i])
 	}
 	return w

@@ -107,7 +107,7 @@ func (r *Reporter) refused(number uint32, f *inFlightReport, reason string, now 
 }
 
 func (r *Reporter) mergeRefresh(s *shard, f *inFlightReport, m *events.Refresh, fleet int64) {
-	valid := r.follow(s, m.Generation, f.generation)
+	valid := r.follow(s, state{m.Generation, m.Version}, f.known)
 	age, value, overflow := m.Age, m.Total, m.Overflow
 	var others [counter.Kinds]counter.Totals
 	refunding := f.refunding(m.Refunding)
@@ -172,21 +172,27 @@ func (r *Reporter) noteRepeatedTrip(took int64) {
 	r.trips.took = took
 }
 
-// follow processes the generation of a shard in a message. It returns false if a later one is
-// known: the message's totals are from a store that has lost data since. But if the message answers
-// a report that was sent when the later one was known already, the store itself has gone back, and
-// no aggregator remembers it: then the message's generation is valid from now on. known is the
-// generation when that report was sent; 0 if the message is no answer.
-func (r *Reporter) follow(s *shard, generation, known uint64) bool {
-	switch {
-	case generation == s.generation:
-		return true
-	case generation < s.generation && known < s.generation:
+// follow processes the state of a shard that a message is from. It returns false if a later
+// generation is known: the message's totals are from a store that has lost data since. But if the
+// message answers a request that was sent when a later state was known already, the store itself
+// has gone back, and no aggregator remembers it: then the message's state is valid from now on.
+// known is the state when that request was sent; zero if the message is no answer. It counts what
+// the store has lost.
+func (r *Reporter) follow(s *shard, told, known state) bool {
+	if told.generation < s.state.generation && known.generation < s.state.generation {
 		return false
-	case s.generation != 0:
+	}
+	back := told.isBefore(known)
+	another := told.generation != s.state.generation && s.state.generation != 0
+	if back || another {
+		r.counts.StoreLosses++
+	}
+	if another {
 		r.enterGeneration(s)
 	}
-	s.generation = generation
+	if back || s.state.isBefore(told) {
+		s.state = told
+	}
 	return true
 }
 

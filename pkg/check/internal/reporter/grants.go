@@ -36,7 +36,7 @@ func (r *Reporter) granted(m *events.Grant, now int64) error {
 		f.suspect.accepted()
 	}
 	r.noteNews(m.Shard, now)
-	valid := r.follow(&r.shards[m.Shard], m.Generation, f.generation)
+	valid := r.follow(&r.shards[m.Shard], state{m.Generation, m.Version}, f.known)
 	fleet := r.host.Clock.Fleet(now)
 	for i, c := range f.counters {
 		if !valid { // from a store that has lost its data since: the answer only ends the request

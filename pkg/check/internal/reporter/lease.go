@@ -63,7 +63,7 @@ func (r *Reporter) requestTurn(number uint32, x *leaseQueue, about *suspect, now
 	r.leases.build++
 	r.sequence++
 	f := &inFlightLease{
-		sequence: r.sequence, sent: now, generation: s.generation, toOwner: x.isToOwner(now),
+		sequence: r.sequence, sent: now, known: s.state, toOwner: x.isToOwner(now),
 		suspect: about,
 	}
 	m := &events.LeaseRequest{

@@ -81,7 +81,7 @@ func (r *Reporter) alarm(m *events.Alarm, now int64) {
 	}
 	r.counts.Alarms++
 	s := &r.shards[m.Shard]
-	if !r.follow(s, m.Generation, 0) {
+	if !r.follow(s, state{m.Generation, m.Version}, state{}) {
 		return
 	}
 	if m.Made != 0 {

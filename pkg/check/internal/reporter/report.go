@@ -74,7 +74,7 @@ func (r *Reporter) reportTurn(number uint32, s *shard, about *suspect, now int64
 	f.sequence = r.sequence
 	m := &f.message
 	m.Epoch, m.Shard, m.Shards, m.Sequence = r.o.Epoch, number, uint32(len(r.shards)), f.sequence
-	m.Made, f.generation = fleet, s.generation
+	m.Made, f.known = fleet, s.state
 	f.trace(r.o.Trace, number)
 	f.encode()
 	f.repeated = false

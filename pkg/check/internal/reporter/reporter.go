@@ -12,6 +12,7 @@
 package reporter
 
 import (
+	"cmp"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -119,8 +120,8 @@ type shard struct {
 	late queue.FIFO[*counter.Group] // with late hits to report here
 	// settlements to report here.
 	settlements     queue.FIFO[settlement.Settlement]
-	generation      uint64
-	localGeneration uint8 // stands for the generation; counters compare it with theirs
+	state           state // the latest that a message was from
+	localGeneration uint8 // stands for its generation; counters compare it with theirs
 	flight          *inFlightReport
 	missed          bool            // a round came while the report was in flight
 	gaveUp          int64           // own time at which the last report was given up as too old; 0 if none was
@@ -129,28 +130,35 @@ type shard struct {
 	freshness
 }
 
+// state is how far a shard's counts have got: a later version, or any of a later generation, which
+// begins when an aggregator finds that the store has lost data, has all that there was before.
+type state struct{ generation, version uint64 }
+
+func (s state) isBefore(o state) bool {
+	return cmp.Or(cmp.Compare(s.generation, o.generation), cmp.Compare(s.version, o.version)) < 0
+}
+
 // inFlightReport is a report that has been sent and not been answered. Its hits do not change until
 // it is answered or given up.
 type inFlightReport struct {
 	report   []byte
 	sequence uint64
-	// generation is the shard's generation that was known when the report was made.
-	generation uint64
-	text       int       // an upper bound of the bytes of keys and rules
-	rows       []row     // in the order of the report's keys
-	hits       []ownHits // in the order of the report's rules
-	born       int64     // own time
-	sent       int64     // own time of the last sending
-	retryAt    int64
-	wait       time.Duration
-	tries      int
-	refusals   int
-	refused    int64 // own time of the first refusal
-	repeated   bool
-	toOwner    bool     // it was last sent to the shard's owner
-	suspect    *suspect // the suspect rule that the report is about; nil if it is not
-	after      uint64   // counters taken off its line before this report
-	message    events.Report
+	known    state     // the shard's, when the report was made
+	text     int       // an upper bound of the bytes of keys and rules
+	rows     []row     // in the order of the report's keys
+	hits     []ownHits // in the order of the report's rules
+	born     int64     // own time
+	sent     int64     // own time of the last sending
+	retryAt  int64
+	wait     time.Duration
+	tries    int
+	refusals int
+	refused  int64 // own time of the first refusal
+	repeated bool
+	toOwner  bool     // it was last sent to the shard's owner
+	suspect  *suspect // the suspect rule that the report is about; nil if it is not
+	after    uint64   // counters taken off its line before this report
+	message  events.Report
 	// settlements are those of the message.
 	settlements []settlement.Settlement
 	follow      func(Event) // nil: it is not traced
@@ -193,15 +201,15 @@ type leaseQueue struct {
 
 // inFlightLease is a lease request in flight.
 type inFlightLease struct {
-	sequence   uint64
-	counters   []*counter.Counter // in the order of the request's keys
-	newest     []int64            // per key, the bucket that ages count from
-	suspect    *suspect           // as in inFlightReport
-	sent       int64              // own time
-	toOwner    bool               // as in inFlightReport
-	wait       time.Duration      // its time-out
-	retryAt    int64              // own time; sooner than that if there is a reason
-	generation uint64             // as in inFlightReport
+	sequence uint64
+	counters []*counter.Counter // in the order of the request's keys
+	newest   []int64            // per key, the bucket that ages count from
+	suspect  *suspect           // as in inFlightReport
+	sent     int64              // own time
+	toOwner  bool               // as in inFlightReport
+	wait     time.Duration      // its time-out
+	retryAt  int64              // own time; sooner than that if there is a reason
+	known    state              // as in inFlightReport
 }
 
 // trips are a reporter's measurements of how long answers take. Its lock guards them.
@@ -215,6 +223,7 @@ type Stats struct {
 	Sent, Repeated, Answered, GivenUp, Unsent                 int64
 	LeasesSent, LeasesRepeated, LeasesAnswered, LeasesRefused int64
 	Alarms, Ignored, Unreadable                               int64
+	StoreLosses                                               int64
 	Shards                                                    int
 	Heard                                                     time.Duration
 	Problem                                                   string // the last error, until a report is answered
