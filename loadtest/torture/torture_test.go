@@ -486,6 +486,8 @@ func TestJudgeVisible(t *testing.T) {
 	}
 	cut := found.Fault{Kind: "cut", Target: "checker-1", Detail: "1 connections"}
 	rollback := found.Fault{Kind: "rollback", Target: "redis-0", Detail: hitsLost(20)}
+	longRollback := rollback
+	longRollback.For = 49 // the aggregator ends at 60.5 s
 	another := map[string]float64{"process_start_time_seconds": 2}
 	anotherWith := func(metric string, n float64) map[string]float64 {
 		return map[string]float64{"process_start_time_seconds": 2, metric: n}
@@ -517,7 +519,8 @@ func TestJudgeVisible(t *testing.T) {
 		{"the same, slowly", failover(20), anotherWith("offpath_apply_seconds", 1), false},
 		{"a failover", failover(20), map[string]float64{"offpath_apply_seconds": 4}, true},
 		{"one that is seen", failover(20), map[string]float64{"offpath_store_losses_total": 1}, false},
-		{"a loss that only a checker sees", rollback, map[string]float64{"offpath_store_losses_total": 1}, false},
+		{"a loss that only a checker sees", rollback, map[string]float64{"offpath_store_losses_total": 1}, true},
+		{"the same, as the aggregator has stopped", longRollback, map[string]float64{"offpath_store_losses_total": 1}, false},
 		{"one that nobody sees", rollback, map[string]float64{}, true},
 		{"one that loses nothing", failover(0), map[string]float64{"offpath_apply_seconds": 4}, false},
 	} {

@@ -88,11 +88,11 @@ var sights = []sight{
 		[]signal{heard, owned, connected}},
 	{[]Kind{Partition}, regexp.MustCompile(`^aggregator-\d and all redis`), 4 * time.Second, "aggregator", onStore},
 	{[]Kind{Cut}, regexp.MustCompile(`^(checker|aggregator)-\d: [1-9]`), 0, "", []signal{again, connected}},
-	{[]Kind{Lose, Rollback}, lost, 0, everybody, []signal{losses}},
+	{[]Kind{Lose, Rollback}, lost, 0, "aggregator", []signal{losses}},
 	{[]Kind{Full}, always, time.Second, "aggregator", []signal{overflow, unapply, unlease}},
 	{[]Kind{Disk, ReadOnly}, always, time.Second, "aggregator", []signal{unapply, unlease}},
-	{[]Kind{Failover}, lost, time.Second, everybody, replaced},
-	{[]Kind{Kill}, promoted, 0, everybody, replaced},
+	{[]Kind{Failover}, lost, time.Second, "aggregator", replaced},
+	{[]Kind{Kill}, promoted, 0, "aggregator", replaced},
 	{[]Kind{StoreClock}, regexp.MustCompile(`by -?(\d+m)?[\d.]+s$`), 0, "aggregator", []signal{offset}},
 	{[]Kind{Rules}, always, time.Second, "checker", []signal{loads}},
 	{[]Kind{Secrets}, regexp.MustCompile("^redis:"), 0, "aggregator", []signal{files}},
@@ -102,6 +102,9 @@ var sights = []sight{
 // seenWithin is how long after a fault it is to be in the metrics; sampleEvery is how often they
 // are read.
 const seenWithin, sampleEvery = 10 * time.Second, 500 * time.Millisecond
+
+// lookEvery is how often an aggregator looks at Redis.
+const lookEvery = 2 * time.Second
 
 // sample is what a process' metrics were at one time.
 type sample struct {
@@ -340,13 +343,22 @@ func (c *campaign) sees(look sight, f found.Fault) bool {
 	if c.o.Untimed {
 		until, notice = until.Add(seenWithin), time.Second
 	}
+	// An aggregator that has stopped meanwhile may alone have known what Redis lost: checkers tell.
+	begin, end := from.Add(-lookEvery), c.time(f.At+f.For).Add(lookEvery)
+	checkers := slices.ContainsFunc(look.any, func(of signal) bool { return of.metric == losses.metric }) &&
+		slices.ContainsFunc(c.fleet.aggregators, func(p *part) bool { return !p.lived(begin, end) })
 	could := false
 	for _, p := range c.fleet.daemons() {
-		if look.whose == "" && !strings.HasPrefix(f.Target, p.name) ||
-			look.whose != "" && look.whose != partKind(p.name) && look.whose != everybody {
+		moved := func(of signal) bool { return c.samples.moved(p, of, from, until) }
+		switch {
+		case look.whose == "" && !strings.HasPrefix(f.Target, p.name):
 			continue
-		}
-		if slices.ContainsFunc(look.any, func(of signal) bool { return c.samples.moved(p, of, from, until) }) {
+		case look.whose != "" && look.whose != partKind(p.name) && look.whose != everybody:
+			if checkers && moved(losses) {
+				return true
+			}
+			continue
+		case slices.ContainsFunc(look.any, moved):
 			return true
 		}
 		switch Kind(f.Kind) {

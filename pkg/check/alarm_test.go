@@ -181,8 +181,13 @@ func TestStoreLosses(t *testing.T) {
 		t.Helper()
 		equal(t, f.Stats().StoreLosses, n, why)
 	}
+	wantAt := func(at int64, why string) {
+		t.Helper()
+		equal(t, f.Stats().LastStoreLoss, at, why)
+	}
 	report()
 	answer(5, 10)
+	wantAt(0, "nothing is lost")
 	report()
 	alarm(5, 20)
 	answer(5, 11)
@@ -193,12 +198,14 @@ func TestStoreLosses(t *testing.T) {
 	report()
 	answer(5, 19)
 	want(1, "it was known when the report was made")
+	wantAt(now, "it is found now")
 	report()
 	answer(5, 20)
 	want(1, "the store goes on from there")
 	report()
 	answer(6, 1)
 	want(2, "an aggregator has noticed a loss")
+	wantAt(now-50*ms*2, "long ago")
 	report()
 	alarm(5, 90)
 	answer(6, 2)

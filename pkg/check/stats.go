@@ -35,9 +35,10 @@ type Stats struct {
 	Alarms, Ignored, Unreadable int64
 	// StoreLosses is how often this checker learnt that the store had lost a shard's data: by a
 	// message of another generation, which begins when an aggregator finds a loss, or by an answer
-	// from a state before one that the checker had known when it asked. A loss may be found both
-	// ways.
-	StoreLosses int64
+	// from a state before one that the checker had known when it asked. A loss may be found more
+	// than once. LastStoreLoss is when the last one was found, by the fleet's time and in Unix ns;
+	// 0 if none is known.
+	StoreLosses, LastStoreLoss int64
 	// Freshness is the worst of all shards, and ShardFreshness how many shards have which; nil
 	// before the first welcome. Heard is how long ago an aggregator last sent a message other than
 	// a refusal (0 if never, 1 ns at least if ever).
@@ -86,6 +87,7 @@ func (c *Checker) Stats() Stats {
 		Alarms:          r.Alarms,
 		Ignored:         r.Ignored,
 		StoreLosses:     r.StoreLosses,
+		LastStoreLoss:   r.LastStoreLoss,
 		Unreadable:      r.Unreadable,
 		Freshness:       c.host.Freshness(),
 		Heard:           r.Heard,

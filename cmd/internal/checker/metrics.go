@@ -208,6 +208,9 @@ func (c collector) checker(s check.Stats) {
 	c.count("alarms_received_total", "Alarms received, of keys near their limit.", s.Alarms)
 	c.count("unreadable_messages_total", "Messages that could not be read.", s.Unreadable)
 	c.count("store_losses_total", "How often Redis was found to have lost a shard's data.", s.StoreLosses)
+	c.gauge("store_last_loss_timestamp_seconds",
+		"When Redis was last found to have lost a shard's data, in Unix seconds. 0 if that is not known to have happened.",
+		float64(s.LastStoreLoss)/1e9)
 	c.count("unmatched_requests_total", "Requests that no rule matched.", s.Unmatched)
 	c.gauge("live_keys", "Keys with hits pending or in flight, blocked keys, and keys used lately.",
 		float64(s.LiveKeys))

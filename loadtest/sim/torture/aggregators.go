@@ -18,7 +18,9 @@ type worker struct {
 	skew              int64
 	knows             bool  // the fleet's time
 	told              int64 // when it last heard one that does
-	time              int64 // how far that is ahead
+	time              int64 // how far that is ahead, as it tells the others
+	welcomed          int64 // the same, as it last told a checker
+	welcomedAt        int64
 	next              int64
 	paused            int64
 	from, to          int64 // until when its messages are lost
@@ -66,7 +68,7 @@ func (w *world) bringUp(k *worker) {
 			if kind == events.KindMember {
 				k.hears(payload)
 			}
-			k.Receive(w.now+k.skew, kind, payload, k.through(reply))
+			k.Receive(w.now+k.skew, kind, payload, k.through(kind, reply))
 			after := gather
 			switch kind {
 			case events.KindLease:
@@ -94,12 +96,16 @@ func (k *worker) hears(member []byte) {
 	}
 }
 
-// through loses answers while messages from the aggregator are lost.
-func (k *worker) through(reply func([]byte) error) func([]byte) error {
+// through notes what time checkers are told, and loses answers while messages from the aggregator
+// are lost.
+func (k *worker) through(kind events.Kind, reply func([]byte) error) func([]byte) error {
 	if reply == nil {
 		return nil
 	}
 	return func(answer []byte) error {
+		if m, err := events.DecodeWelcome(answer); kind == events.KindHello && err == nil {
+			k.welcomed, k.welcomedAt = k.world.tells(k, m.GetTime(), m.GetError()), k.world.now
+		}
 		if k.world.now < k.from {
 			return nil
 		}
@@ -113,7 +119,7 @@ func (k *worker) Attend(attended, owned []bool) error { return k.link.Attend(att
 // Tell tells all aggregators, unless messages from this one are lost.
 func (k *worker) Tell(member []byte) error {
 	if m, err := events.DecodeMember(member); err == nil && m.GetTime() != 0 {
-		k.world.tells(k, m.GetTime(), m.GetError())
+		k.time = k.world.tells(k, m.GetTime(), m.GetError())
 	}
 	if k.world.now < k.from {
 		return nil

@@ -60,8 +60,11 @@ func (w *world) goesOn(f *flight, answered reportID) {
 	behind := func(s storage.State) bool {
 		return s.Generation != f.known.state.Generation || s.Version < f.known.state.Version
 	}
-	if f.known.state.Generation > 0 && behind(counted.state) && behind(is) {
-		// After the next loss, or after the last one, if that was noticed only later.
+	switch {
+	case f.known.state.Generation == 0 || !behind(counted.state) || !behind(is):
+	case len(w.noticedAt) == 0:
+		w.violate("losses", "a shard goes back, though the store has lost nothing")
+	default: // after the next loss, or after the last one, if that was noticed only later
 		w.tellable = max(w.tellable, 1+w.noticedAt[min(f.known.losses, len(w.noticedAt)-1)])
 	}
 	f.known = counted

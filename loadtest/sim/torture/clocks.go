@@ -23,8 +23,12 @@ func (w *world) watchTime() {
 	}
 	w.margin = ms
 	for _, k := range w.crew {
-		if off := k.time - w.shift; k.Worker != nil && k.knows {
-			w.margin = max(w.margin, off+ms, ms-off)
+		if k.Worker == nil || !k.knows {
+			continue
+		}
+		w.margin = max(w.margin, k.time-w.shift+ms, w.shift-k.time+ms)
+		if w.now-k.welcomedAt < 2*second { // it may be slewing
+			w.margin = max(w.margin, k.welcomed-w.shift+ms, w.shift-k.welcomed+ms)
 		}
 	}
 	for _, s := range w.slots {
@@ -68,21 +72,21 @@ func (w *world) hears(l *life, err int64) {
 	l.unheard = err
 }
 
-// tells takes in what an aggregator tells of the fleet's time. One that starts, and has not heard
-// another one that knows it within half a second, takes the store's, whose clock may have been set
-// without a record of that (docs/protocol.md, Clocks, weak spots). Then the fleet's time has stepped,
-// and what depends on it is not judged until all agree on it again. Strict limits of an hour do
-// not, unless an edge of an hour is between the times that are told.
-func (w *world) tells(k *worker, fleet, err int64) {
+// tells takes in what an aggregator tells of the fleet's time, and returns how far that is ahead. One
+// that starts, and has not heard another one that knows it within half a second, takes the store's,
+// whose clock may have been set without a record of that (docs/protocol.md, Clocks, weak spots). Then
+// the fleet's time has stepped, and what depends on it is not judged until all agree on it again.
+// Strict limits of an hour do not, unless an edge of an hour is between the times that are told.
+func (w *world) tells(k *worker, fleet, err int64) (ahead int64) {
 	alone := !k.knows && w.now-k.told > second/2
-	k.knows, k.time = true, fleet-w.now
-	off, most := k.time-w.shift, timeError
+	k.knows, ahead = true, fleet-w.now
+	off, most := ahead-w.shift, timeError
 	if alone {
 		most = int64(clockError)
 	}
 	if !w.lostTime {
 		if max(off, -off) <= most+err {
-			return
+			return ahead
 		}
 		if !alone {
 			w.violate("fleet time", "aggregator %d is %v off, the store's clock %v, less %v on record",
@@ -93,12 +97,13 @@ func (w *world) tells(k *worker, fleet, err int64) {
 	}
 	known, s := w.now+w.shift, firstRules[hour].Window
 	if s.Bucket(min(known, fleet)-5*second) == s.Bucket(max(known, fleet)+5*second) {
-		return
+		return ahead
 	}
 	w.lostHour = true
 	for _, k := range w.keys {
 		k.exempt = true
 	}
+	return ahead
 }
 
 // agreeOnTime ends a time in which the fleet's time was not known.

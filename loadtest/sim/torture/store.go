@@ -114,7 +114,9 @@ func (s *store) Apply(ctx context.Context, batch *storage.Batch) (storage.Applie
 func (s *store) Lease(ctx context.Context, batch *storage.LeaseBatch) (storage.Leased, error) {
 	lease := func(b *storage.LeaseBatch) (storage.Leased, error) {
 		leased, err := s.Store.Lease(ctx, b)
-		s.passes(b.Shard, &leased.State, &leased.Loss)
+		if err == nil {
+			s.passes(b.Shard, &leased.State, &leased.Loss)
+		}
 		if s.world.o.mutation == grantsNothing {
 			for i := range leased.Keys {
 				clear(leased.Keys[i].Grants)
@@ -168,10 +170,10 @@ func copyOf[B any](batch *B) *B {
 // apply adds a batch, and notes the reports in it.
 func (s *store) apply(ctx context.Context, batch *storage.Batch) (storage.Applied, error) {
 	applied, err := s.Store.Apply(ctx, s.planted(ctx, batch))
-	state := s.passes(batch.Shard, &applied.State, &applied.Loss)
 	if err != nil || !applied.IsNew() {
 		return applied, err
 	}
+	state := s.passes(batch.Shard, &applied.State, &applied.Loss)
 	for _, m := range batch.Marks {
 		r := s.reports[reportID{m.Epoch, batch.Shard, m.Sequence}]
 		switch {

@@ -62,7 +62,21 @@ func TestSendsDoNotWaitForAServerThatIsSilent(t *testing.T) {
 	for dialer.dials.Load() < 2 {
 		time.Sleep(time.Millisecond)
 	}
+	var late *natsbus.Checker
+	made := make(chan error, 1)
+	go func() {
+		var err error
+		late, err = natsbus.NewChecker(conn, "test", "late")
+		made <- err
+	}()
+	select {
+	case err := <-made:
+		must(t, err)
+	case <-time.After(time.Minute):
+		t.Fatal("a new sender waits for the server")
+	}
 	for name, send := range map[string]func() error{
+		"late":   func() error { return late.Hello([]byte("hello")) },
 		"hello":  func() error { return checker.Hello([]byte("hello")) },
 		"report": func() error { return checker.Report(0, true, []byte("report")) },
 		"alarm":  func() error { return worker.Alarm(0, []byte("alarm")) },

@@ -3,6 +3,7 @@ package natsbus
 import (
 	"errors"
 	"sync/atomic"
+	"time"
 
 	"github.com/nats-io/nats.go"
 )
@@ -13,15 +14,27 @@ var errAway = errors.New("not connected to NATS")
 // every send needs, for as long as a server that does not answer may take: seconds.
 type presence struct{ away atomic.Bool }
 
-// watch returns the presence of a connection until it is closed for good.
+// watch returns the presence of a connection until it is closed for good. While the library makes
+// the connection, it is away.
 func watch(conn *nats.Conn) *presence {
-	changes := conn.StatusChanged(nats.CONNECTED, nats.RECONNECTING, nats.DISCONNECTED, nats.CLOSED)
-	p := &presence{}
-	now := conn.Status()
-	p.away.Store(now != nats.CONNECTED)
-	go p.follow(now, changes, conn.Status)
+	p, known := &presence{}, make(chan struct{})
+	p.away.Store(true)
+	go func() {
+		changes := conn.StatusChanged(nats.CONNECTED, nats.RECONNECTING, nats.DISCONNECTED, nats.CLOSED)
+		now := conn.Status()
+		p.away.Store(now != nats.CONNECTED)
+		close(known)
+		p.follow(now, changes, conn.Status)
+	}()
+	select {
+	case <-known:
+	case <-time.After(answersWithin):
+	}
 	return p
 }
+
+// answersWithin is how long the library takes to tell a status, unless it makes a connection.
+const answersWithin = 100 * time.Millisecond
 
 // check returns an error if the connection is known to be lost: a send might wait.
 func (p *presence) check() error {

@@ -30,7 +30,7 @@ type Clock struct {
 	mu      sync.Mutex
 	store   look  // at the store's clock, without the offset on record
 	kept    int64 // the offset on record
-	first   look  // at the fleet's time by the store, before it is known: the best that is like the first
+	first   look  // at the fleet's time by the store, before it is known: as first seen, or last recorded
 	peer    look  // at another aggregator's fleet time: the best
 	witness look  // the newest at the time of one that is not the keeper
 	looked  int64 // own time of the last look at the store's clock
@@ -108,13 +108,14 @@ func (c *Clock) ObserveStore(sent, got, theirs, kept int64, keeper bool) (keep i
 	defer c.mu.Unlock()
 	half := max(got-sent, 0) / 2
 	c.store.take(look{theirs - (sent + half), half, sent, got, true})
+	found := abs(kept-c.kept) > slack // a keeper has found that the store's clock was set
 	c.kept = kept
 	since := min(got-c.looked, maxTrim)
 	c.looked = got
 	by := c.byStoreLocked()
 	switch {
 	case !c.known:
-		if !c.first.taken || by.half < c.first.half && by.agrees(c.first, got) {
+		if !c.first.taken || found || by.half < c.first.half && by.agrees(c.first, got) {
 			c.first = by
 		}
 	case c.followLocked(by, got):

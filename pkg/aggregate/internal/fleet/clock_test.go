@@ -155,6 +155,30 @@ func TestClockStartsByNoStoreThatWasSet(t *testing.T) {
 	}
 }
 
+// An aggregator that first looked at a store whose clock was set already believes the keeper, which
+// puts that on record.
+func TestClockStartsByTheRecord(t *testing.T) {
+	for _, step := range []int64{-600 * ms, 600 * ms} {
+		a, b := &aggregator{ahead: 5 * s}, &aggregator{ahead: -7 * s}
+		st := &storage{}
+		b.join(st, at, 0, 0, true)
+		b.Start(at+b.ahead, true, false)
+		st.ahead = step
+		known := false
+		for now := at + s; now < at+6*s && !known; now += s / 4 {
+			if now >= at+2*s {
+				st.kept = -step
+			}
+			a.join(st, now, 2*ms, 0.5, false)
+			a.hear(b, now, 2*ms)
+			known = a.Start(now+a.ahead, true, true)
+		}
+		if off := a.off(at + 6*s); !known || abs(off) > 2*ms {
+			t.Errorf("step %d: known is %v, %d off", step, known, off)
+		}
+	}
+}
+
 // A process that stood still while it started has not waited for others meanwhile.
 func TestClockOfAFrozenStart(t *testing.T) {
 	var a aggregator

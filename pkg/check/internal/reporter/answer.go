@@ -184,8 +184,11 @@ func (r *Reporter) follow(s *shard, told, known state) bool {
 	}
 	back := told.isBefore(known)
 	another := told.generation != s.state.generation && s.state.generation != 0
-	if back || another {
-		r.counts.StoreLosses++
+	switch {
+	case back:
+		r.noteLoss(r.FleetTimeLocked())
+	case another:
+		r.noteLoss(1000 * int64(told.generation))
 	}
 	if another {
 		r.enterGeneration(s)
@@ -194,6 +197,12 @@ func (r *Reporter) follow(s *shard, told, known state) bool {
 		s.state = told
 	}
 	return true
+}
+
+// noteLoss counts a loss of the store's that was found at a time of the fleet.
+func (r *Reporter) noteLoss(at int64) {
+	r.counts.StoreLosses++
+	r.counts.LastStoreLoss = max(r.counts.LastStoreLoss, at)
 }
 
 // enterGeneration makes the bases of the shard's counters invalid.

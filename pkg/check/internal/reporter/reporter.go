@@ -131,7 +131,8 @@ type shard struct {
 }
 
 // state is how far a shard's counts have got: a later version, or any of a later generation, which
-// begins when an aggregator finds that the store has lost data, has all that there was before.
+// begins when an aggregator finds that the store has lost data, has all that there was before. A
+// generation's number is the time of that, in microseconds.
 type state struct{ generation, version uint64 }
 
 func (s state) isBefore(o state) bool {
@@ -223,7 +224,7 @@ type Stats struct {
 	Sent, Repeated, Answered, GivenUp, Unsent                 int64
 	LeasesSent, LeasesRepeated, LeasesAnswered, LeasesRefused int64
 	Alarms, Ignored, Unreadable                               int64
-	StoreLosses                                               int64
+	StoreLosses, LastStoreLoss                                int64
 	Shards                                                    int
 	Heard                                                     time.Duration
 	Problem                                                   string // the last error, until a report is answered
