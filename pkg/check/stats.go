@@ -34,10 +34,10 @@ type Stats struct {
 	// refusals of reports and lease requests.
 	Alarms, Ignored, Unreadable int64
 	// StoreLosses is how often this checker learnt that the store had lost a shard's data: by a
-	// message of another generation, which begins when an aggregator finds a loss, or by an answer
-	// from a state before one that the checker had known when it asked. A loss may be found more
-	// than once. LastStoreLoss is when the last one was found, by the fleet's time and in Unix ns;
-	// 0 if none is known.
+	// message of a later generation, which begins when a loss is found, or by an answer from a
+	// state before one that the checker had known when it asked. A loss may be found more than
+	// once. LastStoreLoss is when the latest was found, in Unix ns: by the store's clock if a
+	// generation tells of it, else by the fleet's; 0 if none is known.
 	StoreLosses, LastStoreLoss int64
 	// Freshness is the worst of all shards, and ShardFreshness how many shards have which; nil
 	// before the first welcome. Heard is how long ago an aggregator last sent a message other than

@@ -37,7 +37,7 @@ func TestMetrics(t *testing.T) {
 		ReportsSent: 10, ReportsRepeated: 11, ReportsAnswered: 12, ReportsGivenUp: 13, ReportsUnsent: 14,
 		LeasesSent: 20, LeasesRepeated: 21, LeasesAnswered: 22, LeasesRefused: 23, Waiting: 24,
 		SettlementsTaken: 27, SettlementsAnswered: 28, SettlementsLost: 29,
-		Alarms: 15, Unreadable: 16,
+		Alarms: 15, Unreadable: 16, StoreLosses: 45, LastStoreLoss: 46e9,
 		ShardFreshness: map[check.Freshness]int{check.Fresh: 41, check.Stale: 1},
 		Freshness:      check.Stale, Heard: 1500 * time.Millisecond, Shards: 18, Checkers: 19, ClockOffset: -time.Millisecond,
 	}
@@ -53,6 +53,8 @@ offpath_live_keys 8
 offpath_live_keys_max 30
 offpath_idle_keys 9
 offpath_unmatched_requests_total 44
+offpath_store_losses_total 45
+offpath_store_last_loss_timestamp_seconds 46
 offpath_refresh_age_seconds 1.5
 offpath_nats_connected 0
 offpath_nats_reconnects_total 43

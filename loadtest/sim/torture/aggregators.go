@@ -103,7 +103,11 @@ func (k *worker) through(kind events.Kind, reply func([]byte) error) func([]byte
 		return nil
 	}
 	return func(answer []byte) error {
-		if m, err := events.DecodeWelcome(answer); kind == events.KindHello && err == nil {
+		if kind == events.KindHello {
+			m, err := events.DecodeWelcome(answer)
+			if err != nil {
+				panic(err)
+			}
 			k.welcomed, k.welcomedAt = k.world.tells(k, m.GetTime(), m.GetError()), k.world.now
 		}
 		if k.world.now < k.from {

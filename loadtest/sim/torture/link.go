@@ -63,7 +63,7 @@ type flight struct {
 	sent     int64 // 0 when it was answered
 	repeated bool
 	unheard  bool    // nobody listened: another sending is no repeat
-	known    counted // when the last report that was answered was
+	known    counted // of the last report that was answered
 }
 
 // answered notes how long an answer took, as the checker does: so its fast interval is known. It

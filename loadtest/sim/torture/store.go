@@ -49,8 +49,8 @@ type report struct {
 	counted
 }
 
-// counted is when a report was stored: its shard's state with it, and how often the store had lost
-// data before.
+// counted is what a report was stored into: its shard's state with it, and how often the store had
+// lost data before.
 type counted struct {
 	state  storage.State
 	losses int
@@ -213,7 +213,7 @@ func (s *store) planted(ctx context.Context, batch *storage.Batch) *storage.Batc
 	return batch
 }
 
-// passes notes a shard's state, and returns it. If a test wants that, it makes it one of a store that
+// passes notes a shard's state, and returns it. For hidesLosses the caller sees that of a store that
 // has never lost anything.
 func (s *store) passes(shard uint32, state *storage.State, loss *storage.Loss) storage.State {
 	is := *state

@@ -72,7 +72,7 @@ type world struct {
 	epochs    uint64
 
 	noticedAt []int64 // for each loss of the store, how often one had been noticed before
-	tellable  int64   // how often one is to be noticed at least, since checkers could
+	tellable  int64   // how many must have been noticed, as checkers could
 	// noticedByGone is how many of the store's losses aggregators had noticed that run no more.
 	noticedByGone int64
 

@@ -127,10 +127,10 @@ func (c *Checker) inbox(kind events.Kind) string {
 	return topic(c.ns, kind, events.FormatPlain) + c.name
 }
 
-// NewChecker returns the end of the checker of this name, which must be unique in the namespace.
-// The connection is followed until it is closed, which stays the caller's to do. After some complaints of a server the library closes
-// it by itself, and does not open it again (see [nats.ClosedHandler]): then nothing is sent or
-// heard any more.
+// NewChecker returns the end of the checker of this name, which must be unique in the namespace. It
+// watches the connection until that is closed, which stays the caller's to do. After some complaints
+// of a server the library closes it by itself, and does not open it again (see
+// [nats.ClosedHandler]): then nothing is sent or heard any more.
 func NewChecker(conn *nats.Conn, namespace, name string) (*Checker, error) {
 	if err := errors.Join(CheckName(namespace), checkChecker(name)); err != nil {
 		return nil, err
@@ -226,7 +226,7 @@ type Worker struct {
 	handle          func(events.Kind) nats.MsgHandler // nil unless it serves
 }
 
-// NewWorker returns the end of one aggregator. The connection is followed until it is closed, which
+// NewWorker returns the end of one aggregator. It watches the connection until that is closed, which
 // stays the caller's to do.
 func NewWorker(conn *nats.Conn, namespace string) (*Worker, error) {
 	if err := CheckName(namespace); err != nil {

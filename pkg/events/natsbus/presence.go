@@ -14,8 +14,8 @@ var errAway = errors.New("not connected to NATS")
 // every send needs, for as long as a server that does not answer may take: seconds.
 type presence struct{ away atomic.Bool }
 
-// watch returns the presence of a connection until it is closed for good. While the library makes
-// the connection, it is away.
+// watch returns the presence of a connection, and keeps it up to date until that is closed for good.
+// A connection is away while the library makes it.
 func watch(conn *nats.Conn) *presence {
 	p, known := &presence{}, make(chan struct{})
 	p.away.Store(true)
@@ -33,7 +33,7 @@ func watch(conn *nats.Conn) *presence {
 	return p
 }
 
-// answersWithin is how long the library takes to tell a status, unless it makes a connection.
+// answersWithin is how long the library takes at most to tell a status, unless it is connecting.
 const answersWithin = 100 * time.Millisecond
 
 // check returns an error if the connection is known to be lost: a send might wait.

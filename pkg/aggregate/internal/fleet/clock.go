@@ -79,9 +79,9 @@ const (
 	// recorded is the largest error of a look that may change the offset on record before
 	// believeStore is over.
 	recorded = int64(50 * time.Millisecond)
-	// believeStore is after how long an aggregator believes a store that contradicts it if it is
-	// not the keeper, and no keeper is heard: as where NATS is away, or forbids aggregators to hear
-	// each other.
+	// believeStore is after how long an aggregator believes a store that contradicts it, or what it
+	// hears, if it is not the keeper, and can measure none: as where NATS is away, or forbids
+	// aggregators to hear each other.
 	believeStore = int64(time.Minute)
 )
 
@@ -234,9 +234,9 @@ func (c *Clock) Hear(now, theirs, err int64) {
 // Start sets the fleet's time if it is not known and can be, at own time now: by an aggregator that
 // knows it, else, once this one has listened for others, by the store. It waits for a good look,
 // for at most 3 s since its first call; told says that an aggregator that knows the time is heard.
-// If what that one says contradicts the store, or the store what it has told before, its clock was
-// set: then it waits for up to a minute, until the two can be measured, or the keeper has changed
-// the offset on record.
+// If that one contradicts the store, or the store this one's first look at it, the store's clock was
+// set: then it waits for up to a minute, until the two can be measured, or the keeper has changed the
+// offset on record.
 func (c *Clock) Start(now int64, listened, told bool) (known bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

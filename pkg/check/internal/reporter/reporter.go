@@ -130,9 +130,9 @@ type shard struct {
 	freshness
 }
 
-// state is how far a shard's counts have got: a later version, or any of a later generation, which
-// begins when an aggregator finds that the store has lost data, has all that there was before. A
-// generation's number is the time of that, in microseconds.
+// state orders what a shard has had: by version within a generation. A later one begins when the
+// store is found to have lost data. Its number is that time by the store's clock, in microseconds, or
+// more.
 type state struct{ generation, version uint64 }
 
 func (s state) isBefore(o state) bool {
