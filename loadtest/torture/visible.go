@@ -343,9 +343,9 @@ func (c *campaign) sees(look sight, f found.Fault) bool {
 	if c.o.Untimed {
 		until, notice = until.Add(seenWithin), time.Second
 	}
-	// An aggregator that has stopped meanwhile may alone have known what Redis lost: checkers tell.
+	// An aggregator that was away around then may alone have known what Redis lost: checkers tell.
 	begin, end := from.Add(-lookEvery), c.time(f.At+f.For).Add(lookEvery)
-	checkers := slices.ContainsFunc(look.any, func(of signal) bool { return of.metric == losses.metric }) &&
+	checkersTell := slices.ContainsFunc(look.any, func(of signal) bool { return of.metric == losses.metric }) &&
 		slices.ContainsFunc(c.fleet.aggregators, func(p *part) bool { return !p.lived(begin, end) })
 	could := false
 	for _, p := range c.fleet.daemons() {
@@ -354,7 +354,7 @@ func (c *campaign) sees(look sight, f found.Fault) bool {
 		case look.whose == "" && !strings.HasPrefix(f.Target, p.name):
 			continue
 		case look.whose != "" && look.whose != partKind(p.name) && look.whose != everybody:
-			if checkers && moved(losses) {
+			if checkersTell && moved(losses) {
 				return true
 			}
 			continue

@@ -176,8 +176,8 @@ func (r *Reporter) noteRepeatedTrip(took int64) {
 // generation is known: the message's totals are from a store that has lost data since. But if the
 // message answers a request that was sent when a later state was known already, the store itself
 // has gone back, and no aggregator remembers it: then the message's state is valid from now on.
-// known is the state when that request was sent; zero if the message is no answer. It counts what
-// the store has lost.
+// known is the state when that request was sent; zero if the message is no answer. Losses of the
+// store are counted.
 func (r *Reporter) follow(s *shard, told, known state) bool {
 	if told.generation < s.state.generation && known.generation < s.state.generation {
 		return false
@@ -199,7 +199,7 @@ func (r *Reporter) follow(s *shard, told, known state) bool {
 	return true
 }
 
-// noteLoss counts a loss of the store's that was found at a time of the fleet.
+// noteLoss counts a loss of the store's that was found at a time, in Unix ns.
 func (r *Reporter) noteLoss(at int64) {
 	r.counts.StoreLosses++
 	r.counts.LastStoreLoss = max(r.counts.LastStoreLoss, at)
