@@ -38,7 +38,7 @@ type Clock struct {
 
 	heard  int64 // the fleet's time less our own, at least, by the last message of another one; 0: none
 	asked  int64 // own time of the last Start
-	waited int64 // for how long it has not been known, less the time in which this process stood still
+	waited int64 // for how long it has not been known, since this process last stood still
 	known  bool
 	offset int64 // the fleet's time less our own
 	slewed int64 // own time at which offset was right
@@ -233,15 +233,19 @@ func (c *Clock) Hear(now, theirs, err int64) {
 
 // Start sets the fleet's time if it is not known and can be, at own time now: by an aggregator that
 // knows it, else, once this one has listened for others, by the store. It waits for a good look,
-// for at most 3 s since its first call; told says that an aggregator that knows the time is heard.
-// If that one contradicts the store, or the store this one's first look at it, the store's clock was
-// set: then it waits for up to a minute, until the two can be measured, or the keeper has changed the
-// offset on record.
+// for at most 3 s since its first call, or since this process last stood still; told says that an
+// aggregator that knows the time is heard. If that one contradicts the store, or the store this
+// one's first look at it, the store's clock was set: then it waits for up to a minute, until the two
+// can be measured, or the keeper has changed the offset on record.
 func (c *Clock) Start(now int64, listened, told bool) (known bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.asked != 0 {
-		c.waited += min(max(now-c.asked, 0), delay)
+	switch took := now - c.asked; {
+	case c.asked == 0:
+	case took > delay: // what it has heard and seen may be out of date
+		c.waited = 0
+	default:
+		c.waited += max(took, 0)
 	}
 	c.asked = now
 	waits := c.waited < patience

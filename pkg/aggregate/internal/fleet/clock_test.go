@@ -179,13 +179,16 @@ func TestClockStartsByTheRecord(t *testing.T) {
 	}
 }
 
-// A process that stood still while it started has not waited for others meanwhile.
+// A process that stood still while it started has not waited for others meanwhile, and begins to
+// wait anew.
 func TestClockOfAFrozenStart(t *testing.T) {
-	var a aggregator
-	a.join(&storage{}, at, 2*ms, 0.5, false)
-	a.Start(at, false, false)
-	if a.Start(at+60*s, false, false) {
-		t.Error("it takes the store's time before it has listened")
+	for _, before := range []int64{0, 2750 * ms} {
+		var a aggregator
+		a.join(&storage{}, at, 2*ms, 0.5, false)
+		a.startUntil(at+before, true, true)
+		if a.Start(at+60*s, true, true) {
+			t.Errorf("after %d ns it takes the store's time before it has measured the one that it hears", before)
+		}
 	}
 }
 
@@ -492,7 +495,7 @@ func TestClockOfAWrongKeeper(t *testing.T) {
 func TestClockWithoutAKeeper(t *testing.T) {
 	fleet := []*aggregator{{}, {}, {}}
 	st := &storage{kept: 5 * s}
-	for now := at; now < at+3600*s; now += 2 * s {
+	for now := at; now < at+3600*s; now += s / 2 {
 		after := now - at
 		if after == 1800*s {
 			st.ahead = 30 * s
