@@ -13,11 +13,13 @@ import (
 
 const (
 	// joinEvery is how often the store is asked for the time, and so whether it is there.
-	joinEvery = 2 * time.Second
-	// rejoinAfter is when it is asked again after it was not there, at first.
+	joinEvery = 500 * time.Millisecond
+	// rejoinAfter is when it is asked again where the last answer was of no use.
 	rejoinAfter = 100 * time.Millisecond
 	// staleJoin is how old the store's last answer may be before the worker is not ready.
-	staleJoin = 5 * joinEvery
+	staleJoin = 10 * time.Second
+	// probeAfter is how long a shard may have no batch before it is probed.
+	probeAfter = 2 * time.Second
 	// staleFailure is how old a shard's failed batch may be before it says nothing any more; by
 	// then the checkers would have sent again.
 	staleFailure = 10 * time.Second

@@ -37,13 +37,10 @@ func (w *Worker) joinStore(ctx context.Context, clock func() int64) error {
 	fleet, err := w.o.Store.Join(ctx, shards)
 	got := clock()
 	w.health.observe(got, err)
+	w.join.next = got + int64(joinEvery)
 	if err != nil {
-		w.join.next = got + int64(w.join.backoff)
-		w.join.backoff = min(2*w.join.backoff, joinEvery)
 		return err
 	}
-	w.join.backoff = rejoinAfter
-	w.join.next = got + int64(joinEvery)
 	if w.observeClock(ctx, sent, got, fleet); w.clock.Wants() {
 		w.join.next = got + int64(rejoinAfter)
 	}

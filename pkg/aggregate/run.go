@@ -26,7 +26,7 @@ const (
 func (w *Worker) newSteppers() []stepper { return []stepper{w.newReports(), w.newLeases()} }
 
 // Step does everything that is due at own time now, in Unix nanoseconds: asks the store for the
-// time every 2 s, applies and answers the requests that have waited long enough, sends alarms,
+// time twice a second, applies and answers the requests that have waited long enough, sends alarms,
 // exchanges states with the memory, tells other workers about this one. It is for a caller with a
 // time of its own, instead of Run, and for one goroutine. It returns the time of the next call;
 // what is received meanwhile may be due sooner: reports after 2 ms, lease requests after 1 ms, and
@@ -175,7 +175,7 @@ func (w *Worker) probeIdle(ctx context.Context) {
 		if s.retryAt.Load() != queue.Never {
 			continue
 		}
-		if w.now()-s.lastOK.Load() < int64(joinEvery) && (!away || s.appliedSince(since)) {
+		if w.now()-s.lastOK.Load() < int64(probeAfter) && (!away || s.appliedSince(since)) {
 			continue
 		}
 		slots <- struct{}{}

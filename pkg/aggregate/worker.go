@@ -53,9 +53,7 @@ type Worker struct {
 		next   int64         // own time, of Step
 	}
 	join struct { // used by the one goroutine that joins
-		next    int64 // own time
-		backoff time.Duration
-
+		next      int64 // own time
 		offsetLog logLimit
 	}
 	memory  memory
@@ -148,7 +146,6 @@ func New(o Options) (*Worker, error) {
 		members:  member.New(cmp.Or(o.ID, rand.Uint64()|1)),
 	}
 	w.told.review = make(chan struct{}, 1)
-	w.join.backoff = rejoinAfter
 	return w, nil
 }
 
