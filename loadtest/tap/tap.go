@@ -117,7 +117,7 @@ type Store struct {
 // NewStore counts the commands of a store.
 func NewStore(s storage.Store) *Store { return &Store{Store: s} }
 
-// Join is one command, sent every few seconds whatever the load.
+// Join is one command, sent twice a second whatever the load.
 func (s *Store) Join(ctx context.Context, shards int) (storage.Fleet, error) {
 	s.commands.Add(1)
 	s.joins.Add(1)

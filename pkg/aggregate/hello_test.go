@@ -104,7 +104,7 @@ func TestAnswersWithoutTheStore(t *testing.T) {
 	} {
 		store.have(faults{join: step.down})
 		next := d.step(now)
-		if next <= now || next > now+2*second || step.down != nil && next > now+second {
+		if next <= now || next > now+second/2 {
 			t.Errorf("%s: the next try comes at +%d", step.why, next-now)
 		}
 		if err := d.worker.Ready(); !errors.Is(err, step.down) {

@@ -159,7 +159,7 @@ func TestMadeUpKeysDoNotFillRedis(t *testing.T) {
 	tests := []struct {
 		shape   window.Shape
 		memory  string
-		look    int // after so many batches, as a worker does every 2 s
+		look    int // after so many batches, as a worker does twice a second
 		flooded []string
 	}{
 		{many, "64mb", 10, []string{"strict"}},

@@ -32,7 +32,7 @@ type Store interface {
 	// Join returns the number of shards and the store's time. With shards > 0 it records that
 	// number if none is on record, and otherwise returns an error that wraps [ErrShards] unless it
 	// is the same; with 0 it returns the number on record, or records one of the store's own
-	// choice. It is cheap. An aggregator calls it every few seconds: to read the clock, as a probe,
+	// choice. It is cheap. An aggregator calls it twice a second: to read the clock, as a probe,
 	// and to record the number again in a store that has lost its data.
 	Join(ctx context.Context, shards int) (Fleet, error)
 	// KeepOffset puts another offset on record, which [Fleet] then has, if the present one is was;

@@ -30,20 +30,21 @@ type Clock struct {
 	mu      sync.Mutex
 	store   look  // at the store's clock, without the offset on record
 	kept    int64 // the offset on record
-	first   look  // at the fleet's time by the store, before it is known: as first seen, or last recorded
+	first   look  // at the fleet's time by the store, before it is known: the first, or last recorded
 	peer    look  // at another aggregator's fleet time: the best
 	witness look  // the newest at the time of one that is not the keeper
 	looked  int64 // own time of the last look at the store's clock
 	doubted int64 // own time since which looks have contradicted; 0 if they do not
 
-	heard  int64 // the fleet's time less our own, at least, by the last message of another one; 0: none
-	asked  int64 // own time of the last Start
-	waited int64 // for how long it has not been known, since this process last stood still
-	known  bool
-	offset int64 // the fleet's time less our own
-	slewed int64 // own time at which offset was right
-	target look  // where offset is going
-	rough  int64 // how far off the offset may be because of the first look, or a better one since
+	heard   int64 // the fleet's time less our own, at least, by another one's last message; 0: none
+	asked   int64 // own time of the last Start
+	unknown int64 // for how long it has not been known while this process ran
+	waited  int64 // the same, since it last stood still
+	known   bool
+	offset  int64 // the fleet's time less our own
+	slewed  int64 // own time at which offset was right
+	target  look  // where offset is going
+	rough   int64 // how far off the offset may be because of the first look, or a better one since
 }
 
 // look is one comparison: a clock less our own, right to ± half. It was begun at own time sent, and
@@ -240,15 +241,15 @@ func (c *Clock) Hear(now, theirs, err int64) {
 func (c *Clock) Start(now int64, listened, told bool) (known bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	switch took := now - c.asked; {
-	case c.asked == 0:
-	case took > delay: // what it has heard and seen may be out of date
-		c.waited = 0
-	default:
-		c.waited += max(took, 0)
+	if c.asked != 0 {
+		took := max(now-c.asked, 0)
+		c.unknown += min(took, delay)
+		if c.waited += took; took > delay { // what it has heard and seen may be out of date
+			c.waited = 0
+		}
 	}
 	c.asked = now
-	waits := c.waited < patience
+	waits := c.waited < patience && c.unknown < believeStore
 	switch {
 	case c.known:
 	case c.peer.taken:
@@ -259,7 +260,7 @@ func (c *Clock) Start(now int64, listened, told bool) (known bool) {
 	case c.store.taken:
 		by := c.byStoreLocked()
 		wasSet := !c.isToldLocked(by, now) || c.isToldLocked(c.first, now) && !by.agrees(c.first, now)
-		if told && wasSet && c.waited < believeStore {
+		if told && wasSet && c.unknown < believeStore {
 			break
 		}
 		if !waits || by.half <= good {

@@ -179,6 +179,31 @@ func TestClockStartsByTheRecord(t *testing.T) {
 	}
 }
 
+// A machine that stands still again and again holds up a start for a minute at most.
+func TestClockStartsOnAMachineThatStandsStill(t *testing.T) {
+	for _, step := range []int64{0, 14 * s} {
+		a, b := &aggregator{}, &aggregator{}
+		st := &storage{}
+		b.join(st, at, 0, 0, true)
+		b.Start(at, true, false)
+		st.ahead = step
+		known, now := int64(0), at
+		for i := 1; known == 0 && i < 1000; i++ {
+			if now += s / 4; i%8 == 0 {
+				now += 1100 * ms
+			}
+			a.join(st, now, 20*ms, 0.5, false)
+			a.hear(b, now, 2*ms)
+			if a.Start(now, true, true) {
+				known = now - at
+			}
+		}
+		if known < believeStore || known > 2*believeStore {
+			t.Errorf("step %d: known after %d ns", step, known)
+		}
+	}
+}
+
 // A process that stood still while it started has not waited for others meanwhile, and begins to
 // wait anew.
 func TestClockOfAFrozenStart(t *testing.T) {
