@@ -16,6 +16,9 @@ func (w *world) watchTime() {
 	w.margin = timeError
 	recorded := w.store.ahead + int64(w.store.offset)
 	if off := recorded - w.shift; max(off, -off) > int64(clockError) {
+		if w.hasMoved(recorded) {
+			w.keeps(recorded)
+		}
 		return
 	}
 	if !w.lostTime {
@@ -39,7 +42,24 @@ func (w *world) watchTime() {
 	w.margin = min(w.margin, timeError)
 }
 
-// keeps takes in that the keeper has recorded the fleet's time. Where it moves, checkers follow
+// hasMoved says whether the fleet's time has moved to what the store tells, without a change of its
+// record: the store's clock was set by less than what an aggregator knows of the time that goes on,
+// or starts, and those that knew it better have gone (docs/protocol.md, Clocks, weak spots). Then all
+// tell the store's.
+func (w *world) hasMoved(recorded int64) (moved bool) {
+	for _, k := range w.crew {
+		if k.Worker == nil || !k.knows {
+			continue
+		}
+		if off := k.time - recorded; max(off, -off) > 5*ms {
+			return false
+		}
+		moved = moved || k.moved != never && max(k.moved-recorded, recorded-k.moved) <= 5*ms
+	}
+	return moved
+}
+
+// keeps takes in what the fleet's time is, by the keeper's record. Where it moves, checkers follow
 // from their next hello on, by 1/20 of the time. Those that have not heard it end a slice of time by
 // the time of before.
 func (w *world) keeps(recorded int64) {
