@@ -18,8 +18,8 @@ type worker struct {
 	skew              int64
 	knows             bool  // the fleet's time
 	told              int64 // when it last heard one that does
-	time, err         int64 // how far that is ahead, as it tells the others, to ± err
-	moved             int64 // where it began, or went at once as it had said that it may; or never
+	time              int64 // how far that is ahead, as it tells the others
+	low, high         int64 // between which it is, by all that it has told; if there is none, low is higher
 	welcomed          int64 // the same, as it last told a checker
 	welcomedAt        int64
 	next              int64
@@ -34,7 +34,7 @@ func (w *world) startWorker(i int, after int64) {
 	if old.Worker != nil {
 		w.noticedByGone += old.Stats().Losses
 	}
-	k := &worker{world: w, number: i, from: old.from, to: old.to, moved: never}
+	k := &worker{world: w, number: i, from: old.from, to: old.to}
 	w.crew[i] = k
 	w.at(min(w.now+after, w.mended), func() {
 		if w.crew[i] == k && k.Worker == nil {
@@ -124,17 +124,27 @@ func (k *worker) Attend(attended, owned []bool) error { return k.link.Attend(att
 // Tell tells all aggregators, unless messages from this one are lost.
 func (k *worker) Tell(member []byte) error {
 	if m, err := events.DecodeMember(member); err == nil && m.GetTime() != 0 {
-		was, knew := k.time, k.knows
+		began := !k.knows
 		k.time = k.world.tells(k, m.GetTime(), m.GetError())
-		if by := max(k.time-was, was-k.time); !knew || by > int64(clockError) && by <= k.err {
-			k.moved = k.time
-		}
-		k.err = m.GetError()
+		k.narrow(began, m.GetError()+5*ms)
 	}
 	if k.world.now < k.from {
 		return nil
 	}
 	return k.link.Tell(member)
+}
+
+// narrow takes in that its time is what it tells now, to ± err. What it knew when it began has to be
+// true.
+func (k *worker) narrow(began bool, err int64) {
+	low, high := k.time-err, k.time+err
+	switch {
+	case !began:
+		low, high = max(low, k.low), min(high, k.high)
+	case k.world.shift < low || k.world.shift > high:
+		low, high = never, -never
+	}
+	k.low, k.high = low, high
 }
 
 // Serve is never called: the world steps its workers.

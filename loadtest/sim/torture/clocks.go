@@ -43,9 +43,9 @@ func (w *world) watchTime() {
 }
 
 // hasMoved says whether the fleet's time has moved to what the store tells, without a change of its
-// record: the store's clock was set by less than what an aggregator knows of the time that goes on,
-// or starts, and those that knew it better have gone (docs/protocol.md, Clocks, weak spots). Then all
-// tell the store's.
+// record: the store's clock was set by less than what the aggregator that goes on knows the time to,
+// and those that knew it better have gone (docs/protocol.md, Clocks, weak spots). Then all tell the
+// store's, and one of them has told nothing that contradicts it.
 func (w *world) hasMoved(recorded int64) (moved bool) {
 	for _, k := range w.crew {
 		if k.Worker == nil || !k.knows {
@@ -54,7 +54,7 @@ func (w *world) hasMoved(recorded int64) (moved bool) {
 		if off := k.time - recorded; max(off, -off) > 5*ms {
 			return false
 		}
-		moved = moved || k.moved != never && max(k.moved-recorded, recorded-k.moved) <= 5*ms
+		moved = moved || k.low <= recorded && recorded <= k.high
 	}
 	return moved
 }

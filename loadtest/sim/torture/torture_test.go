@@ -154,25 +154,32 @@ func TestLossesAreTold(t *testing.T) {
 }
 
 // The fleet's time has moved with the store's clock only if all that know it say so, and one of
-// them could not know better.
+// them has never known better.
 func TestWhenTheFleetsTimeMoves(t *testing.T) {
-	const old, set = 0, 400 * ms
+	const set = 400 * ms
+	type told struct{ time, err int64 }
 	for _, test := range []struct {
 		name  string
-		crew  []worker
+		tell  [][]told // by aggregator, one after the other
 		moved bool
 	}{
-		{"nobody knows", []worker{{moved: never}, {moved: never}}, false},
-		{"all knew better", []worker{{knows: true, time: set, moved: never}}, false},
-		{"one did not", []worker{{knows: true, time: set, moved: set}, {knows: true, time: set, moved: old}}, true},
-		{"it moved elsewhere", []worker{{knows: true, time: set, moved: 300 * ms}}, false},
-		{"one still does", []worker{{knows: true, time: set, moved: set}, {knows: true, time: old, moved: old}}, false},
+		{"nobody knows", [][]told{{}, {}}, false},
+		{"one knew it badly", [][]told{{{9 * ms, 450 * ms}, {set, ms}}, {{}, {set, ms}}}, true},
+		{"that one is still sure of another time", [][]told{{{9 * ms, 450 * ms}, {200 * ms, ms}}}, false},
+		{"all knew better", [][]told{{{0, 20 * ms}, {set, ms}}, {{0, ms}, {set, ms}}}, false},
+		{"it went there step by step", [][]told{{{0, 450 * ms}, {100 * ms, 150 * ms}, {200 * ms, 150 * ms}, {set, ms}}}, false},
+		{"one still knows better", [][]told{{{9 * ms, 450 * ms}, {set, ms}}, {{0, ms}}}, false},
+		{"it began with the store's", [][]told{{{set, ms}}}, false},
 	} {
 		w := newWorld(Options{}, 1)
 		w.crew = nil
-		for _, k := range test.crew {
-			k.Worker = new(aggregate.Worker)
-			w.crew = append(w.crew, &k)
+		for _, tells := range test.tell {
+			k := &worker{world: w, Worker: new(aggregate.Worker)}
+			for i, said := range tells {
+				k.time, k.knows = said.time, true
+				k.narrow(i == 0, said.err)
+			}
+			w.crew = append(w.crew, k)
 		}
 		if moved := w.hasMoved(set); moved != test.moved {
 			t.Errorf("%s: %v", test.name, moved)
