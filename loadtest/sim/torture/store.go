@@ -28,7 +28,7 @@ type store struct {
 	batches int
 	hidden  uint64 // versions made up by passes
 	reports map[reportID]*report
-	log     []*report                // those in the ledger, in order
+	log     []logged                 // the reports in the ledger, in order
 	states  map[uint32]storage.State // of shards
 	copies  []copied
 }
@@ -56,11 +56,17 @@ type counted struct {
 	losses int
 }
 
+// logged is a report, and how it was counted in this log: it may be lost, and counted otherwise.
+type logged struct {
+	*report
+	counted counted
+}
+
 // copied is a copy of the store's data.
 type copied struct {
 	data   *memstore.Snapshot
 	offset time.Duration
-	log    []*report
+	log    []logged
 	states map[uint32]storage.State
 }
 
@@ -186,7 +192,7 @@ func (s *store) apply(ctx context.Context, batch *storage.Batch) (storage.Applie
 				m.Sequence, r.of.name, r.hits)
 		}
 		r.stored, r.counted = true, counted{state, len(s.world.noticedAt)}
-		s.log = append(s.log, r)
+		s.log = append(s.log, logged{r, r.counted})
 	}
 	return applied, err
 }
@@ -245,7 +251,7 @@ func (s *store) goBack(to copied) {
 		r.stored, r.lost = false, true
 	}
 	for _, r := range to.log {
-		r.stored = true
+		r.stored, r.report.counted = true, r.counted
 	}
 	s.log, s.offset = slices.Clone(to.log), to.offset
 	clear(s.states)

@@ -129,10 +129,10 @@ func TestTheFleetsTimeMoves(t *testing.T) {
 // In these schedules the store's clock was set while few aggregators knew the time: one stood still
 // while it listened for the others; one that had become the keeper knew the time to 0.25 s only; one
 // was still on its way from a bad first look to a better one; one that started heard another one,
-// which it could not measure; and where all knew it badly, the step was recorded so late that
+// which it could not measure, as did another one; and where all knew it badly, the step was recorded so late that
 // checkers were still far off 5 s after the last fault. The fleet's time goes on all the same.
 func TestTheFleetsTimeGoesOn(t *testing.T) {
-	for _, seed := range []uint64{402434, 400251, 403049, 502982, 542318, 542508, 543486} {
+	for _, seed := range []uint64{402434, 400251, 403049, 502982, 542318, 542508, 543486, 562508} {
 		for _, v := range Run(t.Context(), Options{Seed: seed}).Violations {
 			t.Errorf("%v\n%s", v, v.Command)
 		}
@@ -140,9 +140,11 @@ func TestTheFleetsTimeGoesOn(t *testing.T) {
 }
 
 // In these schedules the store went back, or lost everything, when no aggregator that runs had seen
-// what it had before, and nothing outside of the store remembers. Checkers tell.
+// what it had before, and nothing outside of the store remembers. Checkers tell. (In the last one
+// the store lost all, and came back later as it was before: a checker that had been away meanwhile
+// has nothing to tell.)
 func TestLossesAreTold(t *testing.T) {
-	for _, seed := range []uint64{532031, 532097, 532277} {
+	for _, seed := range []uint64{532031, 532097, 532277, 566717} {
 		r := Run(t.Context(), Options{Seed: seed})
 		for _, v := range r.Violations {
 			t.Errorf("%v\n%s", v, v.Command)

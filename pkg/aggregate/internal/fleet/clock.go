@@ -70,9 +70,11 @@ const (
 	allowed = driftShare * int64(time.Millisecond)
 	// slack is by how much looks may contradict without a cause.
 	slack = int64(5 * time.Millisecond)
-	// delay is how long a message from another aggregator takes at most, as a rule, and how much
-	// time at most has passed from one Start to the next, unless this process stood still.
-	delay = int64(time.Second)
+	// delay is how long a message from another aggregator takes at most, as a rule.
+	delay = int64(time.Second / 2)
+	// still is how much time has passed at least from one Start to the next if this process stood
+	// still.
+	still = int64(time.Second)
 	// good is the largest error of a look that sets anything at once; patience is how long to wait
 	// for such a look.
 	good     = int64(5 * time.Millisecond)
@@ -243,8 +245,8 @@ func (c *Clock) Start(now int64, listened, told bool) (known bool) {
 	defer c.mu.Unlock()
 	if c.asked != 0 {
 		took := max(now-c.asked, 0)
-		c.unknown += min(took, delay)
-		if c.waited += took; took > delay { // what it has heard and seen may be out of date
+		c.unknown += min(took, still)
+		if c.waited += took; took > still { // what it has heard and seen may be out of date
 			c.waited = 0
 		}
 	}

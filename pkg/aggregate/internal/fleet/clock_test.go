@@ -121,10 +121,11 @@ func TestClockStartsByNoStoreThatWasSet(t *testing.T) {
 		step, took int64
 		before     bool
 	}{
-		{-14 * s, 800 * ms, false},
-		{14 * s, 800 * ms, false},
-		{-600 * ms, 800 * ms, true},
-		{600 * ms, 2 * ms, true},
+		{-14 * s, 400 * ms, false},
+		{14 * s, 400 * ms, false},
+		{700 * ms, 2 * ms, false},
+		{-100 * ms, 400 * ms, true},
+		{400 * ms, 2 * ms, true},
 	} {
 		step := tt.step
 		for _, recorded := range []int64{10 * s, 1000 * s} {
