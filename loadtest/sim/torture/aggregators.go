@@ -19,7 +19,7 @@ type worker struct {
 	knows             bool  // the fleet's time
 	told              int64 // when it last heard one that does
 	time              int64 // how far that is ahead, as it tells the others
-	low, high         int64 // between which it is, by all that it has told; if there is none, low is higher
+	low, high         int64 // between which it is, by what it told last; if nothing is, low is higher
 	welcomed          int64 // the same, as it last told a checker
 	welcomedAt        int64
 	next              int64
@@ -126,7 +126,7 @@ func (k *worker) Tell(member []byte) error {
 	if m, err := events.DecodeMember(member); err == nil && m.GetTime() != 0 {
 		began := !k.knows
 		k.time = k.world.tells(k, m.GetTime(), m.GetError())
-		k.narrow(began, m.GetError()+5*ms)
+		k.follow(began, m.GetError()+5*ms)
 	}
 	if k.world.now < k.from {
 		return nil
@@ -134,14 +134,11 @@ func (k *worker) Tell(member []byte) error {
 	return k.link.Tell(member)
 }
 
-// narrow takes in that its time is what it tells now, to ± err. What it knew when it began has to be
-// true.
-func (k *worker) narrow(began bool, err int64) {
+// follow takes in that its time is what it tells now, to ± err, and contradicts nothing that it told
+// before: what it knew when it began has to be true.
+func (k *worker) follow(began bool, err int64) {
 	low, high := k.time-err, k.time+err
-	switch {
-	case !began:
-		low, high = max(low, k.low), min(high, k.high)
-	case k.world.shift < low || k.world.shift > high:
+	if began && (k.world.shift < low || k.world.shift > high) || !began && (k.time < k.low || k.time > k.high) {
 		low, high = never, -never
 	}
 	k.low, k.high = low, high

@@ -167,8 +167,10 @@ func TestWhenTheFleetsTimeMoves(t *testing.T) {
 	}{
 		{"nobody knows", [][]told{{}, {}}, false},
 		{"one knew it badly", [][]told{{{9 * ms, 450 * ms}, {set, ms}}, {{}, {set, ms}}}, true},
+		{"the best look counts", [][]told{{{9 * ms, 380 * ms}, {29 * ms, 375 * ms}, {set, ms}}}, true},
 		{"that one is still sure of another time", [][]told{{{9 * ms, 450 * ms}, {200 * ms, ms}}}, false},
 		{"all knew better", [][]told{{{0, 20 * ms}, {set, ms}}, {{0, ms}, {set, ms}}}, false},
+		{"nothing counts after a contradiction", [][]told{{{0, 20 * ms}, {set, 450 * ms}, {set, ms}}}, false},
 		{"it went there step by step", [][]told{{{0, 450 * ms}, {100 * ms, 150 * ms}, {200 * ms, 150 * ms}, {set, ms}}}, false},
 		{"one still knows better", [][]told{{{9 * ms, 450 * ms}, {set, ms}}, {{0, ms}}}, false},
 		{"it began with the store's", [][]told{{{set, ms}}}, false},
@@ -179,7 +181,7 @@ func TestWhenTheFleetsTimeMoves(t *testing.T) {
 			k := &worker{world: w, Worker: new(aggregate.Worker)}
 			for i, said := range tells {
 				k.time, k.knows = said.time, true
-				k.narrow(i == 0, said.err)
+				k.follow(i == 0, said.err)
 			}
 			w.crew = append(w.crew, k)
 		}
