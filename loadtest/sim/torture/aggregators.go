@@ -16,10 +16,11 @@ type worker struct {
 	number            int
 	id                uint64
 	skew              int64
-	knows             bool  // the fleet's time
+	knows             bool  // the fleet's time, and has told others or a checker
 	told              int64 // when it last heard one that does
 	time              int64 // how far that is ahead, as it tells the others
-	low, high         int64 // between which it is, by what it told last; if nothing is, low is higher
+	low, high         int64 // between which it is, by all that it told them; high is 0 before
+	said              bool  // it has told the others
 	welcomed          int64 // the same, as it last told a checker
 	welcomedAt        int64
 	next              int64
@@ -124,9 +125,8 @@ func (k *worker) Attend(attended, owned []bool) error { return k.link.Attend(att
 // Tell tells all aggregators, unless messages from this one are lost.
 func (k *worker) Tell(member []byte) error {
 	if m, err := events.DecodeMember(member); err == nil && m.GetTime() != 0 {
-		began := !k.knows
 		k.time = k.world.tells(k, m.GetTime(), m.GetError())
-		k.follow(began, m.GetError()+5*ms)
+		k.says(m.GetError() + int64(clockError))
 	}
 	if k.world.now < k.from {
 		return nil
@@ -134,14 +134,16 @@ func (k *worker) Tell(member []byte) error {
 	return k.link.Tell(member)
 }
 
-// follow takes in that its time is what it tells now, to ± err, and contradicts nothing that it told
-// before: what it knew when it began has to be true.
-func (k *worker) follow(began bool, err int64) {
+// says takes in that it tells the others its time, to ± err. What it tells first has to be true.
+func (k *worker) says(err int64) {
 	low, high := k.time-err, k.time+err
-	if began && (k.world.shift < low || k.world.shift > high) || !began && (k.time < k.low || k.time > k.high) {
+	switch {
+	case k.said:
+		low, high = max(low, k.low), min(high, k.high)
+	case k.world.shift < low || k.world.shift > high:
 		low, high = never, -never
 	}
-	k.low, k.high = low, high
+	k.said, k.low, k.high = true, low, high
 }
 
 // Serve is never called: the world steps its workers.

@@ -16,7 +16,8 @@ func (w *world) watchTime() {
 	w.margin = timeError
 	recorded := w.store.ahead + int64(w.store.offset)
 	if off := recorded - w.shift; max(off, -off) > int64(clockError) {
-		if w.hasMoved(recorded) {
+		if !w.lostTime && w.hasMoved(recorded) {
+			w.result.TimeMoves++
 			w.keeps(recorded)
 		}
 		return
@@ -43,12 +44,12 @@ func (w *world) watchTime() {
 }
 
 // hasMoved says whether the fleet's time has moved to what the store tells, without a change of its
-// record: the store's clock was set by less than what the aggregator that goes on knows the time to,
-// and those that knew it better have gone (docs/protocol.md, Clocks, weak spots). Then all tell the
-// store's, and one of them has told nothing that contradicts it.
+// record: the store's clock was set by less than what an aggregator knows the time to (docs/protocol.md,
+// Clocks, weak spots). Then all tell the store's, and one of them has told nothing that contradicts
+// it.
 func (w *world) hasMoved(recorded int64) (moved bool) {
 	for _, k := range w.crew {
-		if k.Worker == nil || !k.knows {
+		if k.Worker == nil || !k.said {
 			continue
 		}
 		if off := k.time - recorded; max(off, -off) > 5*ms {

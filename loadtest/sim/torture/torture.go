@@ -89,6 +89,8 @@ type Result struct {
 	SlowOver float64 `json:"slow_over"`
 	// TimeSteps is how often the fleet's time may have stepped with the store's clock.
 	TimeSteps int64 `json:"time_steps"`
+	// TimeMoves is how often it has moved with the store's clock by less than an aggregator knew it.
+	TimeMoves int64 `json:"time_moves"`
 	// VirtualSeconds is how long all schedules were.
 	VirtualSeconds float64     `json:"virtual_seconds"`
 	Violations     []Violation `json:"violations"`
@@ -135,6 +137,7 @@ func (r *Result) add(o Result) {
 	r.Slow += o.Slow
 	r.SlowOver = max(r.SlowOver, o.SlowOver)
 	r.TimeSteps += o.TimeSteps
+	r.TimeMoves += o.TimeMoves
 	r.CalmOver = max(r.CalmOver, o.CalmOver)
 	r.VirtualSeconds += o.VirtualSeconds
 	r.Violations = append(r.Violations, o.Violations...)

@@ -36,7 +36,7 @@ type Clock struct {
 	looked  int64 // own time of the last look at the store's clock
 	doubted int64 // own time since which looks have contradicted; 0 if they do not
 
-	heard   int64 // the fleet's time less our own, at least, by another one's last message; 0: none
+	heard   look  // at the fleet's time by another one's last message, as if that had taken no time
 	asked   int64 // own time of the last Start
 	unknown int64 // for how long it has not been known while this process ran
 	waited  int64 // the same, since it last stood still
@@ -73,7 +73,7 @@ const (
 	// delay is how long a message from another aggregator takes at most, as a rule.
 	delay = int64(time.Second / 2)
 	// still is how much time has passed at least from one Start to the next if this process stood
-	// still.
+	// still, and how long such a message takes at most.
 	still = int64(time.Second)
 	// good is the largest error of a look that sets anything at once; patience is how long to wait
 	// for such a look.
@@ -231,15 +231,15 @@ func (c *Clock) setLocked(by look, now int64) {
 func (c *Clock) Hear(now, theirs, err int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.heard = theirs - now - err
+	c.heard = look{theirs - now, err, now, now, true}
 }
 
 // Start sets the fleet's time if it is not known and can be, at own time now: by an aggregator that
 // knows it, else, once this one has listened for others, by the store. It waits for a good look,
 // for at most 3 s since its first call, or since this process last stood still; told says that an
 // aggregator that knows the time is heard. If that one contradicts the store, or the store this
-// one's first look at it, the store's clock was set: then it waits for up to a minute, until the two
-// can be measured, or the keeper has changed the offset on record.
+// one's first look at it, the store's clock was set: then it waits until the two can be measured, or
+// the keeper has changed the offset on record. All in all it waits for up to a minute.
 func (c *Clock) Start(now int64, listened, told bool) (known bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -261,7 +261,7 @@ func (c *Clock) Start(now int64, listened, told bool) (known bool) {
 	case waits && (told || !listened):
 	case c.store.taken:
 		by := c.byStoreLocked()
-		wasSet := !c.isToldLocked(by, now) || c.isToldLocked(c.first, now) && !by.agrees(c.first, now)
+		wasSet := !c.isToldLocked(by, delay, now) || c.isToldLocked(c.first, still, now) && !by.agrees(c.first, now)
 		if told && wasSet && c.unknown < believeStore {
 			break
 		}
@@ -272,10 +272,11 @@ func (c *Clock) Start(now int64, listened, told bool) (known bool) {
 	return c.known
 }
 
-// isToldLocked says whether a look may be right by what another aggregator has told.
-func (c *Clock) isToldLocked(l look, now int64) bool {
-	most := l.halfAt(now) + slack
-	return c.heard == 0 || l.offset >= c.heard-most && l.offset <= c.heard+delay+most
+// isToldLocked says whether a look may be right by another aggregator's last message, if that took
+// up to delay.
+func (c *Clock) isToldLocked(l look, delay, now int64) bool {
+	ahead, most := l.offset-c.heard.offset, c.heard.half+l.halfAt(now)+slack
+	return !c.heard.taken || ahead >= -most && ahead <= delay+most
 }
 
 // Wants says whether another look at the store's clock is wanted soon: the last one was too bad to

@@ -124,7 +124,7 @@ func TestClockStartsByNoStoreThatWasSet(t *testing.T) {
 		{-14 * s, 400 * ms, false},
 		{14 * s, 400 * ms, false},
 		{700 * ms, 2 * ms, false},
-		{-100 * ms, 400 * ms, true},
+		{-450 * ms, 700 * ms, true},
 		{400 * ms, 2 * ms, true},
 	} {
 		step := tt.step
@@ -148,6 +148,9 @@ func TestClockStartsByNoStoreThatWasSet(t *testing.T) {
 					known = now - at
 				}
 				off, want := a.off(now), min(recorded, s+believeStore)
+				if tt.took > delay {
+					want = s + believeStore
+				}
 				if known > 0 && (known != want || recorded == 10*s && abs(off) > 2*ms) {
 					t.Errorf("step %d, recorded after %d: known after %d, %d off", step, recorded, known, off)
 				}
@@ -176,6 +179,32 @@ func TestClockStartsByTheRecord(t *testing.T) {
 		}
 		if off := a.off(at + 6*s); !known || abs(off) > 2*ms {
 			t.Errorf("step %d: known is %v, %d off", step, known, off)
+		}
+	}
+}
+
+// What another aggregator tells may be off by as much as it says, and late: a store that agrees with
+// it by that was not set.
+func TestClockStartsBesideAVagueOne(t *testing.T) {
+	for _, err := range []int64{2 * ms, 300 * ms, 600 * ms} {
+		for _, share := range []float64{0, 1} {
+			for _, took := range []int64{2 * ms, 400 * ms} {
+				a, b := &aggregator{}, &aggregator{ahead: -7 * s}
+				st := &storage{}
+				b.join(st, at, 2*err, share, true)
+				b.startUntil(at+3*s, true, false)
+				known := int64(0)
+				for now := at; known == 0 && now < at+100*s; now += s / 4 {
+					a.join(st, now, 2*ms, 0.5, false)
+					a.hear(b, now, took)
+					if a.Start(now, true, true) {
+						known = now - at
+					}
+				}
+				if off := a.off(at + known); known != 3*s || abs(off) > ms {
+					t.Errorf("told to %d ms, %d ms late: known after %d ms, %d off", err/ms, took/ms, known/ms, off)
+				}
+			}
 		}
 	}
 }
