@@ -133,8 +133,8 @@ func printTortured(w io.Writer, r *torture.Result, took time.Duration) error {
 		r.Late, r.Refused, r.LostByKills, r.LostByStore, r.GivenUp)
 	fmt.Fprintf(&b, "calm      %d hits, worst window %+.1f %%; with slow reports %d hits, %+.1f %%\n",
 		r.Calm-r.Slow, 100*r.CalmOver, r.Slow, 100*r.SlowOver)
-	fmt.Fprintf(&b, "time      the fleet's stepped %d times with the store's clock: nobody knew it; it moved "+
-		"%d times by less: nobody knew it well\n", r.TimeSteps, r.TimeMoves)
+	fmt.Fprintf(&b, "time      the fleet's stepped %d times with the store's clock, as nobody knew it, "+
+		"and moved %d times with it, as one knew it badly\n", r.TimeSteps, r.TimeMoves)
 	fmt.Fprintf(&b, "\nviolations: %d\n", len(r.Violations))
 	for _, v := range r.Violations {
 		fmt.Fprintf(&b, "%v\n  %s\n", v, v.Command)

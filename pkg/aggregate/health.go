@@ -14,8 +14,7 @@ import (
 const (
 	// joinEvery is how often the store is asked for the time, and so whether it is there.
 	joinEvery = 500 * time.Millisecond
-	// rejoinAfter is when it is asked again if what it answered was too vague, or the memory did not
-	// answer.
+	// rejoinAfter is when it is asked again if its answer was too vague, or the memory gave none.
 	rejoinAfter = 100 * time.Millisecond
 	// staleJoin is how old the store's last answer may be before the worker is not ready.
 	staleJoin = 10 * time.Second

@@ -44,9 +44,9 @@ func (w *world) watchTime() {
 }
 
 // hasMoved says whether the fleet's time has moved to what the store tells, without a change of its
-// record: the store's clock was set by less than what an aggregator knows the time to (docs/protocol.md,
-// Clocks, weak spots). Then all tell the store's, and one of them has told nothing that contradicts
-// it.
+// record: the store's clock was set by less than what an aggregator knows the time to
+// (docs/protocol.md, Clocks, weak spots). Then all tell the store's, and one of them has told nothing
+// that contradicts it.
 func (w *world) hasMoved(recorded int64) (moved bool) {
 	for _, k := range w.crew {
 		if k.Worker == nil || !k.said {

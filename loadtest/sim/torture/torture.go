@@ -89,7 +89,7 @@ type Result struct {
 	SlowOver float64 `json:"slow_over"`
 	// TimeSteps is how often the fleet's time may have stepped with the store's clock.
 	TimeSteps int64 `json:"time_steps"`
-	// TimeMoves is how often it has moved with the store's clock by less than an aggregator knew it.
+	// TimeMoves is how often it has moved with that by less than an aggregator knew it to.
 	TimeMoves int64 `json:"time_moves"`
 	// VirtualSeconds is how long all schedules were.
 	VirtualSeconds float64     `json:"virtual_seconds"`

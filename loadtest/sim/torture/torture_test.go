@@ -127,10 +127,11 @@ func TestTheFleetsTimeMoves(t *testing.T) {
 }
 
 // In these schedules the store's clock was set while few aggregators knew the time: one stood still
-// while it listened for the others; one that had become the keeper knew the time to 0.25 s only; one
-// was still on its way from a bad first look to a better one; one that started heard another one,
-// which it could not measure (in two schedules); and where all knew it badly, the step was recorded so late that
-// checkers were still far off 5 s after the last fault. The fleet's time goes on all the same.
+// while it listened for the others; one that had become the keeper knew the time to 0.25 s only;
+// one was still on its way from a bad first look to a better one; two that started heard another
+// one, which they could not measure; one that started had stood still, and did not wait for the
+// other one; and where all knew it badly, the step was recorded so late that checkers were still
+// far off 5 s after the last fault. The fleet's time goes on all the same.
 func TestTheFleetsTimeGoesOn(t *testing.T) {
 	for _, seed := range []uint64{402434, 400251, 403049, 502982, 542318, 542508, 543486, 562508} {
 		for _, v := range Run(t.Context(), Options{Seed: seed}).Violations {
@@ -171,7 +172,10 @@ func TestWhenTheFleetsTimeMoves(t *testing.T) {
 		{"that one is still sure of another time", [][]told{{{9 * ms, 450 * ms}, {200 * ms, ms}}}, false},
 		{"all knew better", [][]told{{{0, 20 * ms}, {set, ms}}, {{0, ms}, {set, ms}}}, false},
 		{"nothing counts after a contradiction", [][]told{{{0, 20 * ms}, {set, 450 * ms}, {set, ms}}}, false},
-		{"it went there step by step", [][]told{{{0, 450 * ms}, {100 * ms, 150 * ms}, {200 * ms, 150 * ms}, {set, ms}}}, false},
+		{
+			"it went there step by step",
+			[][]told{{{0, 450 * ms}, {100 * ms, 150 * ms}, {200 * ms, 150 * ms}, {set, ms}}}, false,
+		},
 		{"one still knows better", [][]told{{{9 * ms, 450 * ms}, {set, ms}}, {{0, ms}}}, false},
 		{"it began with the store's", [][]told{{{set, ms}}}, false},
 	} {

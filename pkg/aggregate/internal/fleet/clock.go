@@ -30,7 +30,7 @@ type Clock struct {
 	mu      sync.Mutex
 	store   look  // at the store's clock, without the offset on record
 	kept    int64 // the offset on record
-	first   look  // at the fleet's time by the store, before it is known: the first, or last recorded
+	first   look  // at the fleet's time by the store, before it is known: as first seen or recorded
 	peer    look  // at another aggregator's fleet time: the best
 	witness look  // the newest at the time of one that is not the keeper
 	looked  int64 // own time of the last look at the store's clock
@@ -238,8 +238,8 @@ func (c *Clock) Hear(now, theirs, err int64) {
 // knows it, else, once this one has listened for others, by the store. It waits for a good look,
 // for at most 3 s since its first call, or since this process last stood still; told says that an
 // aggregator that knows the time is heard. If that one contradicts the store, or the store this
-// one's first look at it, the store's clock was set: then it waits until the two can be measured, or
-// the keeper has changed the offset on record. All in all it waits for up to a minute.
+// one's first look at it, the store's clock was set: then it waits until the two can be measured,
+// or the keeper has changed the offset on record. All in all it waits for up to a minute.
 func (c *Clock) Start(now int64, listened, told bool) (known bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -261,7 +261,8 @@ func (c *Clock) Start(now int64, listened, told bool) (known bool) {
 	case waits && (told || !listened):
 	case c.store.taken:
 		by := c.byStoreLocked()
-		wasSet := !c.isToldLocked(by, delay, now) || c.isToldLocked(c.first, still, now) && !by.agrees(c.first, now)
+		wasSet := !c.isToldLocked(by, delay, now) ||
+			c.isToldLocked(c.first, still, now) && !by.agrees(c.first, now)
 		if told && wasSet && c.unknown < believeStore {
 			break
 		}

@@ -183,8 +183,8 @@ func TestClockStartsByTheRecord(t *testing.T) {
 	}
 }
 
-// What another aggregator tells may be off by as much as it says, and late: a store that agrees with
-// it by that was not set.
+// What another aggregator tells may be off by as much as it says, and late: a store that agrees
+// with it by that was not set.
 func TestClockStartsBesideAVagueOne(t *testing.T) {
 	for _, err := range []int64{2 * ms, 300 * ms, 600 * ms} {
 		for _, share := range []float64{0, 1} {
