@@ -281,11 +281,18 @@ func (c *Clock) isToldLocked(l look, delay, now int64) bool {
 }
 
 // Wants says whether another look at the store's clock is wanted soon: the last one was too bad to
-// set anything.
+// set anything, or is better than what is known of the time, as where this keeper has just put its
+// own on record.
 func (c *Clock) Wants() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.doubted != 0 && c.looked-c.doubted < patience || !c.known && c.store.half > good
+	switch {
+	case !c.known:
+		return c.store.half > good
+	case c.doubted != 0:
+		return c.looked-c.doubted < patience
+	}
+	return c.target.half > good && c.store.half <= good
 }
 
 // Known says whether the fleet's time is known.

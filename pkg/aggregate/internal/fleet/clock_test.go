@@ -353,6 +353,36 @@ func TestClockCorrectionsPutOffNothing(t *testing.T) {
 	}
 }
 
+// A keeper that knew the time badly when it put that on record looks at the store again at once:
+// from then on it knows its own time well, and notices each step.
+func TestClockKnowsWhatItHasRecorded(t *testing.T) {
+	a, b := &aggregator{}, &aggregator{}
+	st := &storage{}
+	b.join(st, at, 2*ms, 0.5, false)
+	b.Start(at, true, false)
+	a.measure(b, at, 900*ms, false)
+	a.startUntil(at+3*s, true, true)
+	st.ahead = -30 * s
+	now := at + 3*s
+	for ; now < at+20*s && st.kept == 0; now += s / 2 {
+		a.join(st, now, 2*ms, 0.5, true)
+	}
+	kept := st.kept
+	if kept == 0 || !a.Wants() {
+		t.Fatalf("%d on record, and another look is not wanted", kept)
+	}
+	a.join(st, now, 2*ms, 0.5, true)
+	if err := a.Error(now); err > 2*ms || a.Wants() {
+		t.Errorf("it knows its own record to %d, and wants another look: %v", err, a.Wants())
+	}
+	off := a.off(now)
+	st.ahead += 300 * ms
+	a.join(st, now+s/2, 2*ms, 0.5, true)
+	if moved := a.off(now+s/2) - off; abs(moved) > ms {
+		t.Errorf("it follows a step of the store by %d", moved)
+	}
+}
+
 // A keeper records within seconds that the store's clock was set, for however long the store was away.
 func TestClockRecordsAfterAnOutage(t *testing.T) {
 	for _, away := range []int64{10 * s, 300 * s, 3600 * s} {
