@@ -274,10 +274,10 @@ func (c *Clock) Start(now int64, listened, told bool) (known bool) {
 }
 
 // isToldLocked says whether a look may be right by another aggregator's last message, if that took
-// up to delay.
-func (c *Clock) isToldLocked(l look, delay, now int64) bool {
+// at most that long.
+func (c *Clock) isToldLocked(l look, took, now int64) bool {
 	ahead, most := l.offset-c.heard.offset, c.heard.half+l.halfAt(now)+slack
-	return !c.heard.taken || ahead >= -most && ahead <= delay+most
+	return !c.heard.taken || ahead >= -most && ahead <= took+most
 }
 
 // Wants says whether another look at the store's clock is wanted soon: the last one was too bad to
