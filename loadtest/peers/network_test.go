@@ -40,11 +40,11 @@ var networkLoads = []struct {
 // its reports going over a real NATS (in this process) to one aggregator (likewise) and on to
 // Redis.
 //
-// redis-cmds/1000hits are the calls of scripts that Redis was sent, also those in the background,
-// from the first hit until the last one is counted; see redisServer.commands. offpath's grow with
-// time and with keys, not with hits, so at full load they are few because its hits are many. At
-// load=10k both get 10,000 hits per second in all, which is the row to compare them by; its pace
-// being given, it has no ns/op.
+// redis-cmds/1000hits are the commands that Redis was sent, also those in the background, from the
+// first hit until the last one is counted; see redisServer.commands. offpath's grow with time and
+// with keys, not with hits, so at full load they are few because its hits are many. At load=10k
+// both get 10,000 hits per second in all, which is the row to compare them by; its pace being
+// given, it has no ns/op.
 //
 // Latencies are from a pass of their own, like BenchmarkDecide's; redis_rate's and those at
 // load=10k are of every hit. At full load 64 callers share the cores, so ns/op is what all of them
