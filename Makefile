@@ -26,7 +26,7 @@ PKG ?= ./...
 TESTTIME ?= 15m
 
 # These run without the race detector in make test because it makes them up to ten times slower. Most are
-# single-threaded. In make test-all they are raced, but for the one that would take six minutes.
+# single-threaded. In make test-all they are raced, but for loadtest/sim/torture.
 UNRACED ?= ./internal/endtoend ./loadtest/... ./pkg/rules/... ./pkg/window ./pkg/check/internal/forecast
 
 # Prints one line for each package, what failed, and the totals.

@@ -1,16 +1,16 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"fmt"
 	"math"
-	"net"
 	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
 
 	"github.com/offpath-io/offpath/cmd/internal/daemon"
 	"github.com/offpath-io/offpath/internal/natsclient"
@@ -186,30 +186,29 @@ func TestNotReadyOnceItLeaves(t *testing.T) {
 }
 
 // TestClosedForGood: an aggregator whose connection the library gives up for good ends, so that it
-// is started again with another one: it would count nothing for ever. A real server resets the
-// connection as well, and if that is seen first, the library connects again.
+// is started again with another one: it would count nothing for ever.
 func TestClosedForGood(t *testing.T) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
-	t.Cleanup(func() { listener.Close() })
-	go func() {
-		conn, err := listener.Accept()
-		if err != nil {
-			return
+	nats := serverstest.NATS(t)
+	d := startAggregator(t, nats, serverstest.Redis(t))
+	d.Await("it is ready", isReady(d))
+	closed := func() bool {
+		return strings.Contains(d.Stderr(), "closed for good, after: nats: Maximum Payload Violation")
+	}
+	connects := func() int { return strings.Count(d.Stderr(), "connected to NATS") }
+	// The server's complaint can be lost: it resets the connection as well, and if the library meets
+	// that first, it connects again, and then knows the new bound.
+	for attempts := 10; ; attempts-- {
+		before := connects()
+		must(t, nats.Reload(func(o *server.Options) { o.MaxPayload = 1 })) // what it tells next is longer
+		d.Await("it gives up, or connects again", func() bool { return closed() || connects() > before })
+		if closed() || attempts == 0 {
+			break
 		}
-		defer conn.Close()
-		fmt.Fprint(conn, `INFO {"headers":true,"max_payload":1048576}`+"\r\n")
-		for lines := bufio.NewScanner(conn); lines.Scan(); {
-			switch command, _, _ := strings.Cut(lines.Text(), " "); command {
-			case "PING":
-				fmt.Fprint(conn, "PONG\r\n")
-			case "PUB", "HPUB":
-				fmt.Fprint(conn, "-ERR 'Maximum Payload Violation'\r\n")
-			}
-		}
-	}()
-	d := daemontest.Start(t, run, "--nats", "nats://"+listener.Addr().String(), "--redis", serverstest.Redis(t).URL(), "--admin", "127.0.0.1:0")
-	if status := d.Wait(); status != 1 || !strings.Contains(d.Stderr(), "closed for good, after: nats: Maximum Payload Violation") {
+		before = connects()
+		must(t, nats.Restart()) // with the old bound
+		d.Await("it connects again", func() bool { return connects() > before })
+	}
+	if status := d.Wait(); status != 1 || !closed() {
 		t.Errorf("status %d, stderr:\n%s", status, d.Stderr())
 	}
 }
