@@ -26,7 +26,7 @@ PKG ?= ./...
 TESTTIME ?= 15m
 
 # These run without the race detector in make test because it makes them up to ten times slower. Most are
-# single-threaded. In make test-all they are raced, but for loadtest/sim/torture.
+# single-threaded. make test-all races them too, but for loadtest/sim/torture: six minutes for virtual time.
 UNRACED ?= ./internal/endtoend ./loadtest/... ./pkg/rules/... ./pkg/window ./pkg/check/internal/forecast
 
 # Prints one line for each package, what failed, and the totals.
@@ -61,7 +61,7 @@ screenshots: ## Make the pictures of docs/console.md anew, of a fleet that has w
 	cd loadtest/browsertest && OFFPATH_PICTURES=../../docs OFFPATH_PICTURES_AFTER=$(MINUTES)m go test -count=1 -timeout 2h -run '^TestPictures$$' .
 
 .PHONY: test-all
-test-all: ## Run everything else as well: all short tests and outages raced, long tests, browser, proxies, what is in deploy/, benchmarks once
+test-all: ## Run everything else as well: short tests (but for virtual faults) and outages raced, long tests, browser, proxies, what is in deploy/, benchmarks once
 	@echo "make test-all needs $(NEEDED) and takes a quarter to half an hour; what is missing is installed with apt-get"
 	scripts/need.sh $(NEEDED)
 	$(MAKE) --no-print-directory test PKG=./... UNRACED=./loadtest/sim/torture

@@ -87,7 +87,7 @@ func TestCommandsAreThoseThatClientsSend(t *testing.T) {
 				}
 			}()
 			hit(t, p, 1)
-			must(t, s.redis.admin.ScriptFlush(t.Context()).Err()) // so that there are all of them
+			must(t, s.redis.admin.ScriptFlush(t.Context()).Err()) // so that EVAL is among them
 			log := monitor(t, s.redis.Addr())
 			commands := counter(s.redis.commands)
 			before := commands.read(t)

@@ -281,8 +281,8 @@ func (c *Clock) isToldLocked(l look, took, now int64) bool {
 }
 
 // Wants says whether another look at the store's clock is wanted soon: the last one was too bad to
-// set anything, or is better than what is known of the time, as where this keeper has just put its
-// own on record.
+// set anything, or it was good while the time is known badly, as when this keeper has just put such
+// a time on record.
 func (c *Clock) Wants() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
